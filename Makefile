@@ -59,12 +59,13 @@ soak: java $(VENV)/.installed-dev ## the long versions of the correctness tests 
 	RETENTION_COMMITS=2000 $(BIN)/python -m pytest tests/unit/timeline/test_expiry.py -k bounded_and
 	RETENTION_COMMITS=5000 $(BIN)/python -m pytest tests/unit/streaming_sink/upkeep/test_updates_only.py
 	STREAMING_SINK_INGEST_FILES=2000 STREAMING_SINK_INGEST_KILLS=30 $(BIN)/python -m pytest tests/spark/test_ingest_kill.py
-	STREAMING_SINK_ZONES_KILLS=30 $(BIN)/python -m pytest tests/spark/test_ingest_kill_zones.py
+	STREAMING_SINK_ZONES_KILLS=30 STREAMING_SINK_SPARK=all $(BIN)/python -m pytest tests/spark/test_ingest_kill_zones.py
 	STREAMING_SINK_CONNECT_KILLS=30 STREAMING_SINK_SPARK=all $(BIN)/python -m pytest tests/spark/test_ingest_connect.py
 	STREAMING_SINK_KAFKA_KILLS=10 $(BIN)/python -m pytest tests/servers/test_kafka_stream.py
 	STREAMING_SINK_CATALOG_SECONDS=1800 STREAMING_SINK_CATALOG_WRITERS=4 \
 	    $(BIN)/python -m pytest tests/servers/test_catalog_streams.py
-	STREAMING_SINK_SPARK=all $(BIN)/python -m pytest tests/spark/test_executor_loss.py tests/spark/test_notebook.py
+	STREAMING_SINK_SPARK=all $(BIN)/python -m pytest tests/spark/test_executor_loss.py tests/spark/test_notebook.py \
+	    tests/spark/test_change_log_kill.py tests/spark/test_examples.py
 	STREAMING_SINK_PYSPARKS=all $(BIN)/python -m pytest tests/spark/test_connect.py
 	STREAMING_SINK_SERVERS=all STREAMING_SINK_RACE_COMMITS=50 $(BIN)/python -m pytest tests/servers
 

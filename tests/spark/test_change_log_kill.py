@@ -18,13 +18,14 @@ import streaming_sink
 from tests.spark.changes import Judge, random_changes, rows_of
 from tests.spark.children import ROOT
 from tests.spark.streams import metadata_file
+from tests.tiers import only_in_soak
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, only_in_soak]
 
 _CHILD = """
 import os, signal, sys

@@ -20,6 +20,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from tests.spark.streams import metadata_file
+from tests.tiers import only_in_soak
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -49,6 +50,7 @@ def test_avro_of_a_registry_whose_schema_changes(tmp_path: Path) -> None:
     }
 
 
+@only_in_soak
 def test_protobuf_of_a_registry_whose_schema_changes(tmp_path: Path) -> None:
     said, table, quarantine = _run("protobuf_registry", tmp_path)
     assert "id widened from int to long, placed_at added as timestamptz" in said

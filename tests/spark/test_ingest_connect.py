@@ -76,6 +76,7 @@ def land_under_kills(zone: ingest.BufferZone, remote: str, folder: Path, stack: 
     assert "KeyError" not in log()
 
 
+@only_in_soak
 def test_clients_that_are_killed_land_each_file_once(remote: str, tmp_path: Path, stack: ExitStack) -> None:
     zone = ingest.BufferZone(
         str(tmp_path / "zone"),

@@ -23,9 +23,10 @@ from streaming_sink.zones.ledger import Ledger
 from tests.spark.source_files import Row, rows_from, rows_in, write_parquet
 from tests.spark.streams import head_of
 from tests.spark.test_ingest_kill import Parts
+from tests.tiers import only_in_soak
 from timeline.diagnosis import doctor
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, only_in_soak]
 
 KILLS = int(os.environ.get("STREAMING_SINK_ZONES_KILLS", "2"))
 ITEMS, LARGE, SMALL = 3, 2, 2
