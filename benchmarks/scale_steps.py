@@ -10,6 +10,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.big_tables import (
+    KEY,
     SMALL_FILE_BYTES,
     SPEC,
     big_file,
@@ -18,7 +19,12 @@ from benchmarks.big_tables import (
     partition_values,
 )
 from planners import FileSizing
+from planners.clustering.planner import plan_clustering
+from planners.clustering.policy import BySize, ClusteringPolicy, PlanStrategy
 from planners.model import TablePartition
+from streaming_sink.clustering.groups import match_groups
+from streaming_sink.clustering.known_files import known_files
+from streaming_sink.clustering.where import partitions_where
 from streaming_sink.keyed.key_resolution import look
 from streaming_sink.keyed.searched_files import SearchedFiles
 from streaming_sink.options.table_options import SinkOptions
@@ -48,6 +54,7 @@ if TYPE_CHECKING:
     from timeline.versions.head import Head
 
 _LATER = 10
+_WHERE = ",".join(f"shop={partition_values(number)[0]}" for number in range(3))
 _PAGE = 1_000
 """Files of one answer to a LIST."""
 
@@ -264,6 +271,13 @@ def _changes(head: Head) -> None:
     assert changed_pieces(head, head.number - _LATER + 1, head.number, lambda _: {})
 
 
+def _cluster(head: Head, *selected: PlanStrategy) -> None:
+    """Plan a pass that sorts small files by the key, and find the files of its plan."""
+    policy = ClusteringPolicy(sort_by=KEY, small_file_bytes=SMALL_FILE_BYTES, select=(BySize(), *selected))
+    plan = plan_clustering(known_files(head, policy, {}), 0, policy)
+    assert not any(group.dropped for group in match_groups(head, plan, has_keys=False))
+
+
 _SIZING = FileSizing()
 
 STEPS: dict[str, Callable[[Path, float], dict[str, Any]]] = {
@@ -274,6 +288,8 @@ STEPS: dict[str, Callable[[Path, float], dict[str, Any]]] = {
     "fills 1,000": _fills_in(1_000),
     "keys": _looking(lambda table: _look(table, _searched())),
     "keys later": _keys_later,
+    "cluster": _looking(lambda table: _cluster(table.head)),
+    "cluster where": _looking(lambda table: _cluster(table.head, partitions_where(table.head, _WHERE))),
     "status": _looking(lambda table: status_of(table.head, (), _SIZING.small_file_bytes, 0)),
     "describe": _looking(lambda table: describe(table.head, _SIZING)),
     "changes": _looking(lambda table: _changes(table.head)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from planners.clustering.overlap import Extent, cliques, depth, extents
 from planners.clustering.plan import ClusteringGroup, partition_text
@@ -61,6 +62,17 @@ class PartitionGroups:
         known = [it for it in keyed if not (policy.order and it.file.clustered_by != policy.order)]
         self.small = [it for it in known if it.file.bytes < policy.small_file_bytes]
         self.full = [it for it in known if it.file.bytes >= policy.small_file_bytes]
+        fan = max(2, min(policy.max_group_bytes // policy.target_file_bytes, policy.max_group_files))
+        self._rounds = _SPARE_ROUNDS + next(r for r in range(64) if fan**r >= len(self.full))
+        # Files along a curve overlap in every column, even where they are well sorted.
+        dimensions = len(policy.sort_by) if policy.along_curve else 1
+        self._enough = min(policy.overlap_at_least, fan) * dimensions
+        self._fewest = min(self._enough, fan)
+
+    def compared(self) -> Iterator[str]:
+        """Yield the files whose bounds decide what is grouped, of files whose bounds are not known yet."""
+        peers = (each for _, each in self._peers())
+        yield from (it.file.path for it in chain(self.new, self._select_small_files(), *peers))
 
     def groups(self) -> Iterator[ClusteringGroup]:
         yield from self._join_small_files()
@@ -106,24 +118,27 @@ class PartitionGroups:
         if not policy.order:
             self._leave(self.full, "large enough")
             return
-        fan = max(2, min(policy.max_group_bytes // policy.target_file_bytes, policy.max_group_files))
-        rounds = _SPARE_ROUNDS + next(r for r in range(64) if fan**r >= len(self.full))
-        enough = min(policy.overlap_at_least, fan)
-        if policy.along_curve:  # files along a curve overlap in every column, even where they are well sorted
-            enough *= len(policy.sort_by)
         taken: set[str] = set()
-        for level in sorted({it.file.level for it in self.full if it.file.level < rounds}):
-            peers = [it for it in self.full if it.file.level == level]
-            for places in cliques([it.extent for it in peers], enough):
-                for members in self._fan_groups([peers[at] for at in places], min(enough, fan)):
+        for level, peers in self._peers():
+            for places in cliques([it.extent for it in peers], self._enough):
+                for members in self._fan_groups([peers[at] for at in places], self._fewest):
                     taken.update(it.file.path for it in members)
                     yield self._group(members, level=level + 1, fresh=0)
+        rounds = self._rounds
         left = [it for it in self.full if it.file.path not in taken]
         self._leave([it for it in left if it.file.level < rounds], "in this order, and overlaps too little")
         self._leave(
             [it for it in left if it.file.level >= rounds],
             f"sorted {rounds:,} times against its neighbours, as often as {len(self.full):,} files need",
         )
+
+    def _peers(self) -> Iterator[tuple[int, list[_Keyed]]]:
+        """Yield the full files of each level that has enough of them."""
+        of_order = self.full if self.policy.order else []
+        for level in sorted({it.file.level for it in of_order if it.file.level < self._rounds}):
+            peers = [it for it in of_order if it.file.level == level]
+            if len(peers) >= self._enough:
+                yield level, peers
 
     def _fan_groups(self, members: Sequence[_Keyed], enough: int) -> Iterator[list[_Keyed]]:
         """Divide files that share a key into groups of the largest size; keep a smaller last one if it is

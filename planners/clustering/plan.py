@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from planners.clustering.strategies import Strategy, order_name
 from planners.model import Decision, FillVerdict, PartitionKey
 from planners.printing import EXPLAINED_LINES, joined, table, uncounted
+
+OTHERS = "too large, or of partitions that are not asked for, by what the table's manifests state"
+"""Why a plan does not know a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,8 @@ class ClusteringPlan:
     selected_by: tuple[Strategy, ...]
     groups: tuple[ClusteringGroup, ...]
     left_out: tuple[Decision, ...]
+    others: int = field(default=0, compare=False)
+    """How many more live files the table has, which this plan did not need to know. Not saved."""
 
     @property
     def bytes(self) -> int:
@@ -102,7 +107,7 @@ class ClusteringPlan:
         outputs = sum(group.output_files for group in self.groups)
         lines = [
             f"clustering plan: {len(self.groups):,} groups, {inputs:,} files -> {outputs:,}, "
-            f"{self.bytes:,} bytes, {len(self.left_out):,} files left out",
+            f"{self.bytes:,} bytes, {len(self.left_out) + self.others:,} files left out",
             f"selected by: {', '.join(map(str, self.selected_by)) or 'nothing'}; "
             f"target {self.target_file_bytes:,} bytes a file",
             "groups:",
@@ -122,6 +127,8 @@ class ClusteringPlan:
         lines.append("left out:")
         counts = Counter(it.reason for it in self.left_out)
         lines += [f"  {count:,} files: {reason}" for reason, count in sorted(counts.items()) if count > 1]
+        if self.others:
+            lines.append(f"  {self.others:,} files: {OTHERS}")
         lines += table(
             "<<><",
             ("partition", "path", "bytes", "why"),

@@ -38,11 +38,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
+from planners.clustering.candidates import why_refused
 from planners.clustering.grouping import PartitionGroups, file_by_file_groups
 from planners.clustering.plan import ClusteringGroup, ClusteringPlan, partition_text
-from planners.clustering.policy import ClusteringPolicy
+from planners.clustering.policy import All, BySize, ClusteringPolicy
+from planners.clustering.selection import RecentPartitions, SelectedPartitions
 from planners.clustering.strategies import Strategy
-from planners.model import Decision, FillVerdict, TableFile, TablePartition, describe_deletes
+from planners.model import Decision, FillVerdict, TableFile, TablePartition
 from planners.partitions import partition_of, sort_key
 
 
@@ -57,17 +59,7 @@ def plan_clustering(files: Iterable[TableFile], now: int, policy: ClusteringPoli
 
     ValueError: bounds of one column that cannot be compared with each other.
     """
-    live = sorted(files, key=lambda file: file.path)
-    reasons = {file.path: reason for file in live if (reason := _refusal(file, policy)) is not None}
-    for strategy in policy.select:
-        usable = [file for file in live if file.path not in reasons]
-        reasons |= strategy.refused(usable, policy, now)
-
-    partitions: dict[tuple[TablePartition, str], list[TableFile]] = {}
-    for file in live:
-        if file.path not in reasons:
-            key = partition_of(file), file.encryption or ""
-            partitions.setdefault(key, []).append(file)
+    live, reasons, partitions = _choose(files, now, policy)
     groups: list[ClusteringGroup] = []
     for key in sorted(partitions, key=lambda key: (key[0].spec_id, sort_key(key[0].values), key[1])):
         if policy.file_by_file:
@@ -92,16 +84,38 @@ def plan_clustering(files: Iterable[TableFile], now: int, policy: ClusteringPoli
     )
 
 
-def _refusal(file: TableFile, policy: ClusteringPolicy) -> str | None:
-    """Return why this file is never rewritten, or None if it may be."""
-    if file.reserved_by is not None:
-        return f"reserved by plan {file.reserved_by}"
-    if file.unfit is not None:
-        return file.unfit
-    if (deletes := describe_deletes(file)) is not None:
-        return deletes
-    if file.bytes > policy.max_group_bytes:
-        return f"above the {policy.max_group_bytes:,} bytes of a group"
-    if policy.file_by_file and file.outdated is None:
-        return f"{policy.strategy.name} has nothing to change in it"
-    return None
+def files_to_compare(files: Iterable[TableFile], now: int, policy: ClusteringPolicy) -> frozenset[str]:
+    """Return of which files the bounds decide what is planned; `files` may have none yet.
+
+    Few: which small files join is decided by their sizes, and full ones count where enough are of one level.
+    """
+    if not policy.sort_by:
+        return frozenset()
+    files = list(files)
+    if any(type(it) not in _BY_OTHER_THAN_BOUNDS for it in policy.select):
+        return frozenset(file.path for file in files)
+    _, _, partitions = _choose(files, now, policy)
+    return frozenset(
+        path for each in partitions.values() for path in PartitionGroups(each, policy).compared()
+    )
+
+
+_BY_OTHER_THAN_BOUNDS = (All, BySize, RecentPartitions, SelectedPartitions)
+_Partitions = dict[tuple[TablePartition, str], list[TableFile]]
+
+
+def _choose(
+    files: Iterable[TableFile], now: int, policy: ClusteringPolicy
+) -> tuple[list[TableFile], dict[str, str], _Partitions]:
+    """Return the files in the order of their paths, why some are left alone, and the others by partition."""
+    live = sorted(files, key=lambda file: file.path)
+    reasons = {file.path: reason for file in live if (reason := why_refused(file, policy)) is not None}
+    for strategy in policy.select:
+        usable = [file for file in live if file.path not in reasons]
+        reasons |= strategy.refused(usable, policy, now)
+    partitions: _Partitions = {}
+    for file in live:
+        if file.path not in reasons:
+            key = partition_of(file), file.encryption or ""
+            partitions.setdefault(key, []).append(file)
+    return live, reasons, partitions

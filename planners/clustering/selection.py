@@ -16,7 +16,7 @@ strategy has the three members of `PlanStrategy`, for instance
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -88,11 +88,9 @@ class RecentPartitions:
     ) -> Mapping[str, str]:
         latest: dict[TablePartition, tuple[bool, int]] = {}
         for file in files:
-            key = partition_of(file)
-            brought = (file.clustered_by is None, file.committed_at)
+            key, brought = partition_of(file), brought_at(file)
             latest[key] = max(brought, latest.get(key, brought))
-        by_values = sorted(latest, key=lambda it: (it.spec_id, sort_key(it.values)))
-        recent = sorted(by_values, key=latest.__getitem__, reverse=True)
+        recent = last_written_first(latest)
         reasons = {
             key: f"its partition is one of the {self.skip_latest:,} written last"
             if place < self.skip_latest
@@ -101,6 +99,17 @@ class RecentPartitions:
             if not self.skip_latest <= place < self.skip_latest + self.look_back
         }
         return {file.path: reasons[key] for file in files if (key := partition_of(file)) in reasons}
+
+
+def brought_at(file: TableFile) -> tuple[bool, int]:
+    """Return what orders partitions by the last file that brought rows: of clustered ones, all come last."""
+    return file.clustered_by is None, file.committed_at
+
+
+def last_written_first(latest: Mapping[TablePartition, tuple[bool, int]]) -> list[TablePartition]:
+    """Return partitions in the order of `RecentPartitions`, by the greatest `brought_at` of their files."""
+    by_values = sorted(latest, key=lambda it: (it.spec_id, sort_key(it.values)))
+    return sorted(by_values, key=latest.__getitem__, reverse=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +123,10 @@ class SelectedPartitions:
     name: ClassVar[str] = "selected_partitions"
     keep: Callable[[PartitionKey], bool] | Mapping[int, Callable[[PartitionKey], bool]]
     described: str
+    values: Mapping[int, Sequence[Collection[Hashable] | None]] | None = None
+    """By the id of a spec the values of each field that all its partitions have one of, None for any: of a
+    spec that is missing it holds none. None where that is not known. It spares reading manifests.
+    """
 
     @property
     def parameters(self) -> Mapping[str, str]:

@@ -119,10 +119,11 @@ class LiveGroup:
 
 def match_groups(head: Head, plan: ClusteringPlan, has_keys: bool) -> list[LiveGroup]:
     """Return the groups with their live files, and the delete files that these have on this head, maybe more
-    than when the plan was made; or with the reason why they are dropped before any work.
+    than when the plan was made; or with the reason why they are dropped before any work. One is dropped too
+    where the name of a manifest is wrong (R35): no manifest is read that states nothing of its inputs.
     """
     wanted = {path for group in plan.groups for path in group.inputs}
-    live = head.find_all_live(wanted, once=True)
+    live = head.find_all_live(wanted, likely=True, once=True)
     groups, seen = [], Counter(path for group in plan.groups for path in group.inputs)
     for index, planned in enumerate(plan.groups):
         if not planned.inputs or planned.output_files < 1 or any(seen[path] > 1 for path in planned.inputs):

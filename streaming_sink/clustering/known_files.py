@@ -1,125 +1,105 @@
-"""The planner's view of a table's files: translates the live files of a head to `TableFile` values."""
+"""The live files on which a clustering plan depends: the others are neither read nor kept."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import cast
 
-from pyiceberg.conversions import from_bytes
-from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema
-from pyiceberg.types import PrimitiveType
+from pyiceberg.manifest import ManifestFile
 
+from planners.clustering.candidates import Candidates, Recency, candidates
 from planners.clustering.policy import ClusteringPolicy
-from planners.model import ColumnBounds, TableFile
-from streaming_sink.table.parquet_properties import leaf_names
-from streaming_sink.table.planned_files import planned_file
-from streaming_sink.tasks.clustering.row_strategy import FileByFileStrategy, StaleReason
-from streaming_sink.tasks.clustering.strategies import make_strategy
-from timeline import names
-from timeline.manifests.contents import is_data
-from timeline.manifests.entries import LiveFile
+from planners.clustering.selection import RecentPartitions
+from planners.model import TableFile, TablePartition
+from planners.partitions import comparable
+from streaming_sink.clustering.file_view import FileView
+from timeline.manifests.contents import count_live, is_data
+from timeline.manifests.pruning import Partition
+from timeline.manifests.selected_files import Selection, select_files
+from timeline.manifests.stated_files import last_time
 from timeline.versions.head import Head
 
-_ANOTHER_ORDER = "another order"
+_EXPLAINED = 10_000
+"""The most files that a plan is given only to say why it leaves them out."""
 NONE_UNFIT: Mapping[str, str] = {}
+NONE_WAITING = frozenset[TablePartition]()
 
 
 def known_files(
-    head: Head, policy: ClusteringPolicy, reserved: Mapping[str, str], unfit: Mapping[str, str] = NONE_UNFIT
-) -> Iterator[TableFile]:
-    """Yield every live file of the head: data files with their bounds on the policy's sort columns and, for a
-    policy that rewrites file by file, what there is to change in them; delete files, which no plan takes.
-
-    `reserved`: location → the plan that has it; `unfit`: location → why the file cannot be read.
-    `committed_at` is the time that begins the file's id, in milliseconds; for a name that is not ours, the
-    time of the first snapshot from its sequence number on. Reads the manifests that are not in memory.
-
-    ValueError for a column to encrypt that the table lacks.
-    """
-    columns = _columns(head.schema, policy)
-    stale_reason, times = _stale_reason(policy, head.schema), _Times(head)
-    needs_entries = bool(columns or stale_reason)
-    for manifest in head.manifest_files.ahead(filter(is_data, head.manifests), copies=not needs_entries):
-        bounds, changes = {}, {}
-        if needs_entries:
-            for it in head.manifest_files.entries(manifest):
-                bounds[it.data_file.file_path] = _bounds(it.data_file, columns)
-                changes[it.data_file.file_path] = stale_reason(it.data_file) if stale_reason else None
-        for file in head.manifest_files.contents(manifest).files.values():
-            known = _known(head, policy, file, bounds.get(file.location, ()), reserved.get(file.location))
-            if not known.committed_at:
-                known = replace(known, committed_at=times.at(file.sequence_number))
-            yield replace(known, outdated=changes.get(file.location), unfit=unfit.get(file.location))
-    for delete in head.delete_files():
-        yield _known(head, policy, delete, (), None)
-
-
-class _Times:
-    """When files of other writers were committed, by the first snapshot since that has not expired."""
-
-    def __init__(self, head: Head) -> None:
-        known = sorted((it.sequence_number or 0, it.timestamp_ms) for it in head.metadata.snapshots)
-        self._numbers, self._times = [number for number, _ in known], [time for _, time in known]
-
-    def at(self, sequence_number: int) -> int:
-        place = bisect_left(self._numbers, sequence_number)
-        return self._times[place] if sequence_number and place < len(self._times) else 0
-
-
-def _stale_reason(policy: ClusteringPolicy, schema: Schema) -> StaleReason | None:
-    if not policy.file_by_file:
-        return None
-    strategy = cast(FileByFileStrategy, make_strategy(policy.strategy, {}))
-    return strategy.stale_reason(schema.field_ids, leaf_names(schema))
-
-
-def _known(
     head: Head,
     policy: ClusteringPolicy,
-    file: LiveFile,
-    bounds: tuple[ColumnBounds, ...],
-    reserved_by: str | None,
-) -> TableFile:
-    order, level = _order(file.location, policy)
-    file_id = names.file_id(file.location)
-    return replace(
-        planned_file(head, file, reserved_by),
-        bounds=bounds,
-        clustered_by=order,
-        level=level,
-        committed_at=0 if file_id is None else names.ulid_time_ms(file_id),
-    )
+    reserved: Mapping[str, str],
+    unfit: Mapping[str, str] = NONE_UNFIT,
+    waiting: Collection[TablePartition] = NONE_WAITING,
+) -> list[TableFile]:
+    """Return the live files of the head on which a plan depends: data files with their bounds on the policy's
+    sort columns, where these decide something, and, for a policy that rewrites file by file, with what there
+    is to change in them; and all delete files, which no plan takes. Of the other data files some, so that the
+    plan says why it left them out.
 
+    `reserved`: location → the plan that has it; `unfit`: location → why the file cannot be read; no file of a
+    partition that is `waiting` is taken. `committed_at` is the time that begins the file's id, in
+    milliseconds; for a name that is not ours, the time of the first snapshot from its sequence number on.
 
-def _order(location: str, policy: ClusteringPolicy) -> tuple[str | None, int]:
-    """Return the order and level of a file. A name has a digest: it shows only whether it is the policy's
-    order.
+    Reads the manifests that may hold such files, by their names and their list (R35): where these are wrong,
+    a file is missed and stays as it is. ValueError for a column to encrypt that the table lacks.
     """
-    recorded = names.clustering_of(location)
-    if recorded is None:
-        return None, 0
-    digest, level = recorded
-    wanted = policy.order
-    is_wanted = wanted is not None and digest == names.order_digest(wanted)
-    return (wanted if is_wanted else _ANOTHER_ORDER), level
+    view = FileView(head, policy, reserved, unfit, waiting)
+    files: dict[str, TableFile] = {}
+    holding: dict[str, ManifestFile] = {}
+    selection, explained = _selection(view, candidates(policy, _specs(head))), 0
+    for manifest, live in head.select(selection):
+        if not selection.takes(live) and not head.has_deletes(live):
+            if explained == _EXPLAINED:
+                continue
+            explained += 1
+        files[live.location] = view.of(live)
+        holding[live.location] = manifest
+    files |= view.with_entries(files, holding)
+    return [*files.values(), *map(view.of, head.delete_files())]
 
 
-def _columns(schema: Schema, policy: ClusteringPolicy) -> list[tuple[str, int, PrimitiveType]]:
-    fields = [(it.column, schema.find_field(it.column)) for it in policy.sort_by]
-    return [
-        (name, field.field_id, field.field_type)
-        for name, field in fields
-        if isinstance(field.field_type, PrimitiveType)
-    ]
+def count_data_files(head: Head) -> int:
+    """Return how many live data files the manifest list counts."""
+    return sum(map(count_live, filter(is_data, head.manifests)))
 
 
-def _bounds(file: DataFile, columns: list[tuple[str, int, PrimitiveType]]) -> tuple[ColumnBounds, ...]:
-    lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
-    return tuple(
-        ColumnBounds(name, from_bytes(kind, lower[field_id]), from_bytes(kind, upper[field_id]))
-        for name, field_id, kind in columns
-        if field_id in lower and field_id in upper
-    )
+def _specs(head: Head) -> set[int]:
+    return {it.partition_spec_id for it in head.manifests if is_data(it) and count_live(it)}
+
+
+def _selection(view: FileView, chosen: Candidates) -> Selection:
+    asked: dict[Partition, bool] = {}
+
+    def holds(partition: Partition) -> bool:
+        key = _comparable(partition)
+        if key not in asked:
+            asked[key] = chosen.holds(key)
+        return asked[key]
+
+    values = next((it.values for it in chosen.selected if it.values is not None), None)
+    wanted = Selection(chosen.below_bytes, holds if chosen.selected else None, values=values)
+    if chosen.recent is None:
+        return wanted
+    recent = _recent(view, chosen.recent, wanted)
+    return replace(wanted, holds=lambda it: _comparable(it) in recent, partitions=recent)
+
+
+def _recent(view: FileView, strategy: RecentPartitions, wanted: Selection) -> frozenset[TablePartition]:
+    """Return the partitions that were written last. The manifests of the newest files are read, until older
+    files can change nothing.
+    """
+    head, recency = view.head, Recency(strategy, view.policy)
+    manifests = sorted(wanted.manifests(head.manifests, head.pruning), key=last_time, reverse=True)
+    later = [*map(last_time, manifests[1:]), 0]
+    for manifest, next_time in zip(head.manifest_files.ahead(manifests), later, strict=True):
+        for _, live in select_files(head.manifest_files, [manifest], wanted):
+            if wanted.takes(live):
+                recency.add(view.of(live))
+        if recency.is_settled(next_time):
+            break
+    return recency.partitions()
+
+
+def _comparable(partition: Partition) -> TablePartition:
+    return TablePartition(partition[0], comparable(partition[1]))

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from planners.clustering.plan import ClusteringPlan, partition_text
+from planners.clustering.plan import OTHERS, ClusteringPlan, partition_text
 from planners.clustering.planner import plan_clustering
-from planners.model import Decision, FillVerdict, TableFile
-from planners.partitions import partition_of
+from planners.model import Decision, FileContent, FillVerdict, TableFile
 from streaming_sink.clustering.foreign_inputs import find_unfit, is_foreign
-from streaming_sink.clustering.known_files import known_files
+from streaming_sink.clustering.known_files import count_data_files, known_files
 from streaming_sink.clustering.options import Pass
 from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.table.arrow_types import arrow_schema
@@ -25,7 +24,6 @@ from timeline.versions.head import Head
 
 _TRIES = 3
 _REASONS = 3
-_WAITS = "another engine rewrites files of its partition, and a pass of the stream leaves it room for a while"
 
 
 @dataclass(frozen=True)
@@ -51,10 +49,10 @@ def plan_pass(
         asked.check_columns(arrow_schema(head.schema))
         unfit = {path: why for path, why in seen.items() if why is not None}
         room = Room() if rewrites is None else rewrites.room(head, asked.policy.small_file_bytes)
-        known = known_files(head, asked.policy, reservations.files(head), unfit)
-        files = [replace(it, unfit=_WAITS) if partition_of(it) in room.waiting else it for it in known]
+        files = known_files(head, asked.policy, reservations.files(head), unfit, room.waiting)
         plan = plan_clustering(files, head.metadata.last_updated_ms, asked.policy)
-        return _bounded(plan, asked.max_bytes, files)
+        known = sum(it.content is FileContent.DATA for it in files)
+        return replace(_bounded(plan, asked.max_bytes, files), others=count_data_files(head) - known)
 
     while True:
         plan = table.on_head(planned)
@@ -91,7 +89,9 @@ def schedule_pass(
 
 def why_nothing(plan: ClusteringPlan) -> str:
     """Return why a plan has no groups: the reasons that most files have."""
-    reasons = Counter(it.reason for it in plan.left_out).most_common(_REASONS)
+    reasons = (Counter(it.reason for it in plan.left_out) + Counter({OTHERS: plan.others})).most_common(
+        _REASONS
+    )
     listed = "; ".join(f"{count:,} files: {reason}" for reason, count in reasons)
     return f"nothing to do: {listed or 'the table has no files'}"
 

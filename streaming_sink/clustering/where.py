@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 from urllib.parse import unquote_plus
 
 from planners import SelectedPartitions
 from planners.model import PartitionKey, TablePartition
 from planners.partitions import comparable
 from planners.suggestions import unknown_name
-from streaming_sink.table.partition_names import spelled
+from streaming_sink.table.partition_names import spelled, values_of
+from timeline.manifests.packed import PackedFiles
+from timeline.manifests.selected_files import Selection
 from timeline.versions.head import Head
 
 _NAMED = 5
@@ -25,7 +28,8 @@ def partitions_where(head: Head, text: str) -> SelectedPartitions:
     partition of an older spec of the table that lacks such a field does not match.
 
     ValueError for a filter that does not parse; for an unknown field, with the nearest; and for a filter that
-    matches no partition with files, with some of those that exist.
+    matches no partition with files, with some of those that exist. Reads manifests until one has such a file,
+    of those that may have one by their list; all where none has.
     """
     wanted: dict[str, set[str]] = defaultdict(set)
     specs = {
@@ -46,18 +50,32 @@ def partitions_where(head: Head, text: str) -> SelectedPartitions:
         named = dict(zip(specs[partition.spec_id], spelled(head, partition), strict=True))
         return all(named.get(name) in values for name, values in wanted.items())
 
-    partitions = {
-        TablePartition(columns.spec_id, comparable(values))
-        for columns in head.columns()
-        for values in columns.partitions
-    }
-    if not any(map(matches, partitions)):
+    values = _values(head, wanted)
+    near = head.manifest_files.ahead(Selection(values=values).manifests(head.manifests, head.pruning))
+    if not any(any(map(matches, _partitions(head.manifest_files.columns(it)))) for it in near):
+        partitions = {it for columns in head.columns() for it in _partitions(columns)}
         known = sorted("/".join(spelled(head, partition)) for partition in partitions)
         some = f"; there are {len(known):,}, such as {', '.join(known[:_NAMED])}" if known else ""
         raise ValueError(f"the filter {text} matches no partition{some}")
     keep = {spec_id: partial(_matches_in, matches, spec_id) for spec_id in specs}
-    return SelectedPartitions(keep, text)
+    return SelectedPartitions(keep, text, values)
+
+
+def _partitions(columns: PackedFiles) -> Iterator[TablePartition]:
+    return (TablePartition(columns.spec_id, comparable(values)) for values in columns.partitions)
 
 
 def _matches_in(matches: Callable[[TablePartition], bool], spec_id: int, values: PartitionKey) -> bool:
     return matches(TablePartition(spec_id, values))
+
+
+def _values(head: Head, wanted: Mapping[str, Collection[str]]) -> dict[int, Sequence[Collection[Any] | None]]:
+    """Return, of each spec that has the fields, the values that they may have."""
+    return {
+        spec_id: [
+            values_of(head, field, wanted[field.name]) if field.name in wanted else None
+            for field in spec.fields
+        ]
+        for spec_id, spec in head.metadata.specs().items()
+        if wanted.keys() <= {field.name for field in spec.fields}
+    }

@@ -17,7 +17,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, compress, pairwise, repeat
 from typing import Any, cast
 
 from pyiceberg.manifest import DataFileContent, ManifestFile
@@ -75,10 +75,15 @@ class PackedFiles:
 
     def files(self, locations: Container[str] | None = None) -> Iterator[LiveFile]:
         """Yield the files, or those at some locations, with all that is known of them: none is encrypted."""
+        return self.files_where(
+            repeat(True) if locations is None else (it in locations for it in self.locations)
+        )
+
+    def files_where(self, wanted: Iterable[bool]) -> Iterator[LiveFile]:
+        """Yield the files that are wanted, by a truth value for each."""
         spec_id, partitions = self.spec_id, self.partitions
         columns = self.locations, self.partition, self.bytes, self.rows, self.sort_orders
-        whole = zip(*columns, self.sequence_numbers, strict=True)
-        files = whole if locations is None else (it for it in whole if it[0] in locations)
+        files = compress(zip(*columns, self.sequence_numbers, strict=True), wanted)
         for location, place, size, rows, order, number in files:
             yield LiveFile(location, spec_id, partitions[place], size, rows, order, number)
 

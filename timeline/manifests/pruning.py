@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -39,20 +39,33 @@ class PartitionPruning:
         for spec_id, of_fields in partitions:
             values[spec_id].append(of_fields)
         for manifest in manifests:
-            wanted = values.get(manifest.partition_spec_id)
-            if wanted and self._may_hold(manifest, wanted):
-                yield manifest
+            if wanted := values.get(manifest.partition_spec_id):
+                fields = self._fields(manifest)
+                if fields is None or any(all(map(_is_within, it, *fields)) for it in wanted):
+                    yield manifest
 
-    def _may_hold(self, manifest: ManifestFile, wanted: Sequence[tuple[Any, ...]]) -> bool:
+    def with_values(
+        self, manifests: Iterable[ManifestFile], values: Mapping[int, Sequence[Collection[Any] | None]]
+    ) -> Iterator[ManifestFile]:
+        """Yield the manifests that may hold a file which has, of each field of its spec, one of these values;
+        None for any. None of a spec that has no values here.
+        """
+        for manifest in manifests:
+            if (wanted := values.get(manifest.partition_spec_id)) is not None:
+                fields = self._fields(manifest)
+                if fields is None or all(map(_has_one_within, wanted, *fields)):
+                    yield manifest
+
+    def _fields(
+        self, manifest: ManifestFile
+    ) -> tuple[Sequence[_Range], Sequence[PartitionFieldSummary]] | None:
+        """Return the range of each partition field, and what the list says of it; None for unknown ones."""
         kinds = self._kinds.get(manifest.partition_spec_id)
         summaries = manifest.partitions
         if kinds is None or summaries is None or len(summaries) != len(kinds):
-            return True
-        ranges = [
-            _range(kind, summary.lower_bound, summary.upper_bound)
-            for kind, summary in zip(kinds, summaries, strict=True)
-        ]
-        return any(all(map(_is_within, values, ranges, summaries)) for values in wanted)
+            return None
+        each = zip(kinds, summaries, strict=True)
+        return [_range(kind, it.lower_bound, it.upper_bound) for kind, it in each], summaries
 
 
 _Range = tuple[Any, Any] | None
@@ -80,6 +93,10 @@ def _range(kind: PrimitiveType | None, lower: bytes | None, upper: bytes | None)
         return from_bytes(kind, lower), from_bytes(kind, upper)
     except Exception:  # noqa: BLE001 - bounds of another engine: unreadable ones exclude nothing
         return None
+
+
+def _has_one_within(values: Collection[Any] | None, bounds: _Range, summary: PartitionFieldSummary) -> bool:
+    return values is None or any(_is_within(value, bounds, summary) for value in values)
 
 
 def _is_within(value: Any, bounds: _Range, summary: PartitionFieldSummary) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 
 from timeline import names
 
@@ -71,6 +71,12 @@ def id_time(location: str) -> str | None:
     """Return the time that begins the id in a data file's name; None for a name of another form."""
     file_id = names.file_id(location)
     return None if file_id is None else file_id[:_TIME_LETTERS]
+
+
+def last_time(manifest: ManifestFile) -> int:
+    """Return the time of the last id in the names of a manifest's files, in milliseconds, or a later one."""
+    stated = stated_files(manifest.manifest_path)
+    return names.ulid_time_ms(_GREATEST if stated is None else stated.last)
 
 
 def is_open(file: DataFile, below_bytes: int) -> bool:

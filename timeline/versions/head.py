@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pyiceberg.manifest import DataFile, ManifestFile
@@ -23,6 +23,7 @@ from timeline.manifests.lookup import find_files
 from timeline.manifests.manifests import ManifestFiles
 from timeline.manifests.packed import PackedFiles
 from timeline.manifests.pruning import Partition, PartitionPruning
+from timeline.manifests.selected_files import Selection, select_files
 from timeline.manifests.stated_files import stated_files
 from timeline.names import version_path
 from timeline.versions.outbox import OutboxEntry, outbox_of
@@ -166,6 +167,20 @@ class Head:
         manifests = filter(may_have_some, self._data_manifests(partitions))
         for manifest in self.manifest_files.ahead(manifests):
             yield from self.manifest_files.contents(manifest).below(below_bytes)
+
+    def select(self, wanted: Selection) -> Iterator[tuple[ManifestFile, LiveFile]]:
+        """Yield the live data files that are asked for, each with its manifest, those that their deletes may
+        have brought below the size, and some others. One may be missed where its manifest's name is wrong.
+        """
+        shrunk = set() if wanted.below_bytes is None else set(self._deletes.named_files(wanted.partitions))
+        manifests = wanted.manifests(self.manifests, self.pruning)
+        for manifest, file in select_files(self.manifest_files, manifests, wanted):
+            shrunk.discard(file.location)
+            yield manifest, file
+        of_any_size = replace(wanted, below_bytes=None)
+        manifests = of_any_size.manifests(self.manifests, self.pruning)
+        found = find_files(self.manifest_files, manifests, shrunk, likely=True, once=True)
+        yield from (it for it in found.values() if of_any_size.takes(it[1]))
 
     def find_live(self, location: str) -> LiveFile | None:
         """Return a live data file by its location, or None if it is not live."""
