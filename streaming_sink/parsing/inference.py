@@ -27,9 +27,13 @@ from streaming_sink.parsing.inferred import inferred_type
 from streaming_sink.parsing.malformed import framed, is_malformed
 from streaming_sink.table.fitting import Misfit, Path
 from streaming_sink.table.sql_names import quoted
+from streaming_sink.tasks.batches import RESERVED_PREFIX
 from timeline.errors import SchemaMismatchError
 
 _EXAMPLE_CHARACTERS = 200
+_MALFORMED = RESERVED_PREFIX + "malformed"
+_READABLE = RESERVED_PREFIX + "readable"
+_CONDITION = RESERVED_PREFIX + "condition_"
 ADVICE = 'or choose what happens to such rows: SchemaContract(mismatch="rescue"), "quarantine" or "drop"'
 
 
@@ -106,7 +110,6 @@ def _infer(
     """Return what the texts hold that are neither malformed nor aside, and of how many of them each condition
     holds.
     """
-    readable = ~malformed if aside is None else ~malformed & ~aside
     possible = {} if table is None else possible_conversions(table)
     # The text of a number is that of the double, so what a decimal is read as is tested too.
     exact = {path: finest_conversion(each.into) for path, each in possible.items() if _is_decimal(each.into)}
@@ -116,11 +119,22 @@ def _infer(
         if isinstance(tested, spark.StructType):
             tests += fit_value(sf.from_json(value, tested), tested, (), conversions).failing
     conditions = [unfit for _, unfit in tests] + list(misplaced)
-    found = batch.select(
-        sf.schema_of_variant_agg(sf.when(readable, sf.try_variant_get(framed(value), "$[0]", "variant"))),
-        *_count(malformed, value),
-        *(each for condition in conditions for each in _count(readable & condition, value)),
-    ).first()
+    # Each of these is a large expression, which Spark would plan and compile wherever an aggregate names it.
+    bad, readable = sf.col(quoted(_MALFORMED)), sf.col(quoted(_READABLE))
+    names = [f"{_CONDITION}{place}" for place in range(len(conditions))]
+    judged = batch.select(value, malformed.alias(_MALFORMED))
+    judged = judged.select(value, bad, (~bad if aside is None else ~bad & ~aside).alias(_READABLE))
+    # With `and`, and not `when`: of a condition that may not be evaluated Spark shares no part with another.
+    held = [(readable & each).alias(name) for each, name in zip(conditions, names, strict=True)]
+    found = (
+        judged.select(value, bad, readable, *held)
+        .select(
+            sf.schema_of_variant_agg(sf.when(readable, sf.try_variant_get(framed(value), "$[0]", "variant"))),
+            *_count(bad, value),
+            *(each for name in names for each in _count(sf.col(quoted(name)), value)),
+        )
+        .first()
+    )
     assert isinstance(found, Row)
     counts = [(found[place], found[place + 1]) for place in range(1, len(found), 2)]
     failing = {
@@ -138,7 +152,7 @@ def _infer(
         example=counts[0][1],
         possible={path: each for path, each in possible.items() if path not in failing},
         failing=failing,
-        fractions=_find_fractions(batch, sf.when(readable, value), inferred, table),
+        fractions=_find_fractions(judged, sf.when(readable, value), inferred, table),
         unreadable=any_of(unreadable) if unreadable else None,
         malformed_texts=malformed,
     )
@@ -146,14 +160,14 @@ def _infer(
 
 
 def _find_fractions(
-    batch: DataFrame, value: Column, inferred: spark.StructType, table: iceberg.StructType | None
+    texts: DataFrame, value: Column, inferred: spark.StructType, table: iceberg.StructType | None
 ) -> Collection[Path]:
     """Return the keys with fractions, of those whose type does not say it. If there are such, it is a job."""
     doubtful = list(doubtful_numbers(inferred, table or iceberg.StructType(), ()))
     if not doubtful:
         return ()
     has = (reads(value, path, inferred, table, _has_fraction) for path in doubtful)
-    found = batch.select(*(sf.bool_or(each) for each in has))
+    found = texts.select(*(sf.bool_or(each) for each in has))
     return {path for path, fraction in zip(doubtful, found.first() or (), strict=True) if fraction}
 
 
