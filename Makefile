@@ -64,8 +64,8 @@ soak: java $(VENV)/.installed-dev ## the long versions of the correctness tests 
 	STREAMING_SINK_KAFKA_KILLS=10 $(BIN)/python -m pytest tests/servers/test_kafka_stream.py
 	STREAMING_SINK_CATALOG_SECONDS=1800 STREAMING_SINK_CATALOG_WRITERS=4 \
 	    $(BIN)/python -m pytest tests/servers/test_catalog_streams.py
-	STREAMING_SINK_SPARK=all $(BIN)/python -m pytest tests/spark/test_executor_loss.py tests/spark/test_notebook.py \
-	    tests/spark/test_change_log_kill.py tests/spark/test_examples.py
+	STREAMING_SINK_SPARK=all $(BIN)/python -m pytest tests/spark tests/readers
+	STREAMING_SINK_SIPHON_KILLS=30 STREAMING_SINK_SPARK=all $(BIN)/python -m pytest tests/spark/test_siphon_kill.py
 	STREAMING_SINK_PYSPARKS=all $(BIN)/python -m pytest tests/spark/test_connect.py
 	STREAMING_SINK_SERVERS=all STREAMING_SINK_RACE_COMMITS=50 $(BIN)/python -m pytest tests/servers
 

@@ -24,6 +24,7 @@ from pyiceberg.schema import Schema
 from streaming_sink.table.arrow_types import arrow_schema
 from tests.readers.equality import counts_equal
 from tests.readers.reference_tables import every_type
+from tests.tiers import only_in_soak
 from tests.unit.streaming_sink.small_tables import append_rows, merge_all
 from timeline.properties import COPIED_FROM_BYTES
 from timeline.stores import LocalStore
@@ -95,6 +96,7 @@ _USED_BY = {
 
 _SPARK = pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.jar])
 _readers = pytest.mark.parametrize("reader", ["pyiceberg", "duckdb", "chdb", "polars", _SPARK])
+_use_none = [pytest.param(name, marks=only_in_soak) for name in ("pyiceberg", "polars")]
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ _NOT_FOUND_WITHOUT_FILTERS = {
 }
 
 
-@_readers
+@pytest.mark.parametrize("reader", ["duckdb", "chdb", _SPARK, *_use_none])
 def test_readers_look_into_the_filters_that_are_theirs(reader: str, tables: Made, tmp_path: Path) -> None:
     """Emptied filters hide rows from exactly the readers and columns that are said to use them."""
     made = _made(tmp_path, tables.names)

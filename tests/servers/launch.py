@@ -129,9 +129,9 @@ def fake_gcs(folder: Path) -> Iterator[Server]:
 
 Launch = Callable[[Path], "contextlib.AbstractContextManager[Server]"]
 
-QUICK: dict[str, Launch] = {"ministack": ministack, "azurite": azurite, "fake-gcs": fake_gcs}
+QUICK: dict[str, Launch] = {"ministack": ministack, "azurite": azurite}
 """Servers that a fresh machine has within a minute."""
-SLOW: dict[str, Launch] = {"minio": minio, "versitygw": versitygw}
+SLOW: dict[str, Launch] = {"fake-gcs": fake_gcs, "minio": minio, "versitygw": versitygw}
 """Servers that are built for some minutes the first time."""
 
 

@@ -20,6 +20,7 @@ from tests.servers import faults_of_catalogs
 from tests.servers.keyed_case import KeyedCase, Row
 from tests.servers.rest_catalog import RestCatalog
 from tests.servers.sql import Sql
+from tests.tiers import only_in_soak
 from timeline.errors import SchemaMismatchError
 from timeline.versions.keys import TableKey
 from timeline.versions.tombstones import tombstones_of
@@ -47,7 +48,7 @@ def test_a_key_that_others_insert_again_is_there_twice_until_its_next_change(cas
     assert case.rows() == [(1, 3, "b"), (2, 3, "b")]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["merge-on-read", pytest.param("copy-on-write", marks=only_in_soak)])
 def test_rows_that_others_delete_are_gone_and_an_older_change_inserts_them(
     case: KeyedCase, mode: str
 ) -> None:
@@ -70,7 +71,7 @@ def test_a_delete_by_a_sink_is_remembered(case: KeyedCase) -> None:
     assert case.change(2, (1, 7, "newer")).changes == {"inserted": 1}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["copy-on-write", pytest.param("merge-on-read", marks=only_in_soak)])
 def test_rows_that_others_update_and_merge_are_found(case: KeyedCase, mode: str) -> None:
     case.change(0, *((key, 1, "a") for key in range(6)))
     case.set_mode(mode)
@@ -318,7 +319,7 @@ def test_a_key_that_is_renamed_while_a_batch_commits_is_looked_for_by_its_field_
 
 
 @pytest.mark.parametrize("fault", ["none", "keys are known by numbers"])
-@pytest.mark.parametrize("how", ["fast-forward", "cherry-pick"])
+@pytest.mark.parametrize("how", [pytest.param("fast-forward", marks=only_in_soak), "cherry-pick"])
 def test_rows_of_a_branch_that_main_gets_during_a_batch_are_looked_at(
     case: KeyedCase,
     monkeypatch: pytest.MonkeyPatch,

@@ -16,14 +16,14 @@ from tests.simulation.schedule import AUDITS, CATALOGS, INGESTION, KEYED_CATALOG
 from tests.simulation.score import Scored, known_seeds, markdown, score
 from tests.simulation.simulation import Report
 
-SCHEDULES = int(os.environ.get("SIMULATED_SCHEDULES", "350"))
+SCHEDULES = int(os.environ.get("SIMULATED_SCHEDULES", "240"))
 SEEDS_TO_CATCH = 300
 """Most switches fall within twenty; `python -m tests.simulation --mutations` tries the rare ones longer."""
 SCHEDULES_OF_TWO_TABLES = SCHEDULES * 3 // 10
 SCHEDULES_OF_KEYS = SCHEDULES * 4 // 10
 SCHEDULES_OF_INGESTION = SCHEDULES * 6 // 10
-SCHEDULES_OF_AUDITS = SCHEDULES * 6 // 10
-SCHEDULES_OF_CATALOGS = SCHEDULES * 4 // 10
+SCHEDULES_OF_AUDITS = SCHEDULES * 7 // 10
+SCHEDULES_OF_CATALOGS = SCHEDULES // 2
 SCHEDULES_OF_KEYED_CATALOGS = SCHEDULES * 3 // 10
 _MUST_BE_MET = (
     "a delete file shared", "a file is live again", "acknowledged", "another had changed the partitioning",

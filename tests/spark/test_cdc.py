@@ -17,6 +17,7 @@ from streaming_sink.tasks.rows.failures import UNREADABLE
 from tests.sinks import flat_sink, replay_options
 from tests.spark.envelopes import MYSQL, POSTGRESQL, Envelope, envelope, parsed
 from tests.spark.streams import metadata_file
+from tests.tiers import only_in_soak
 from timeline.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -180,7 +181,13 @@ ODD: dict[str, Envelope] = {
 }
 
 
-@pytest.mark.parametrize("exists", [True, False], ids=["in a later batch", "in the first batch"])
+@pytest.mark.parametrize(
+    "exists",
+    [
+        pytest.param(True, id="in a later batch"),
+        pytest.param(False, id="in the first batch", marks=only_in_soak),
+    ],
+)
 def test_a_message_that_is_not_of_the_given_type_is_set_aside_alone(
     spark: SparkSession, tmp_path: Path, exists: bool
 ) -> None:
@@ -225,7 +232,7 @@ def test_a_message_that_is_not_of_the_given_type_is_refused_with_its_place(
         pass
 
 
-@pytest.mark.parametrize("mismatch", ["quarantine", "rescue"])
+@pytest.mark.parametrize("mismatch", ["quarantine", pytest.param("rescue", marks=only_in_soak)])
 def test_the_table_decides_what_a_column_of_objects_and_of_text_holds(
     spark: SparkSession, tmp_path: Path, mismatch: str
 ) -> None:
@@ -260,7 +267,7 @@ ODD_KEYS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("image", ["before", "after"])
+@pytest.mark.parametrize("image", ["before", pytest.param("after", marks=only_in_soak)])
 def test_a_row_with_a_key_that_cannot_be_a_column_is_set_aside_alone(
     spark: SparkSession, tmp_path: Path, image: str
 ) -> None:

@@ -19,6 +19,7 @@ from demo.flights import read_flights, write_flight_files
 from demo.lanes import ParquetLane
 from demo.stream import LaneFailedError, stream_through
 from tests.jars import require_iceberg_runtime
+from tests.tiers import only_in_soak
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -214,6 +215,7 @@ def _figures(text: str, row: str, figure: str = r"([\d,]+)") -> tuple[float, ...
     )
 
 
+@only_in_soak
 def test_two_hundred_files_land_as_few(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "demo.ingest", "--files", "200", "--output", str(tmp_path / "out")],

@@ -17,6 +17,7 @@ from streaming_sink.upkeep import filler
 from tests.reports import lines, said
 from tests.sinks import flat_sink
 from tests.spark.streams import add_files, drain, head_of, ids_of, source_ids, start
+from tests.tiers import only_in_soak
 
 pytestmark = pytest.mark.spark
 
@@ -34,7 +35,7 @@ def _small_files(location):
     return Counter(file.partition for file in small)
 
 
-@pytest.mark.parametrize("partition_by", [[], ["p"]])
+@pytest.mark.parametrize("partition_by", [pytest.param([], marks=only_in_soak), ["p"]])
 def test_a_stream_ends_with_its_rows_in_few_files_and_only_batches_in_its_history(
     spark, tmp_path, location, checkpoint, partition_by
 ):

@@ -16,6 +16,7 @@ from streaming_sink import FileSizing, IcebergSink, SchemaContract
 from streaming_sink.clustering import execute, schedule, schedule_and_execute
 from tests.sinks import flat_sink
 from tests.spark.streams import SMALL
+from tests.tiers import only_in_soak
 from timeline.errors import SchemaMismatchError
 from timeline.table import open_table
 
@@ -157,7 +158,7 @@ def test_a_plan_from_before_the_partitioning_changed_is_executed_after_it(
     assert _ids(table) == list(range(40))
 
 
-@pytest.mark.parametrize("fill", ["inline", "beside"])
+@pytest.mark.parametrize("fill", [pytest.param("inline", marks=only_in_soak), "beside"])
 def test_fills_never_mix_specs_whose_partitions_have_equal_values(
     spark: SparkSession, tmp_path: Path, fill: str
 ) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.spark.streams import ids_of
+from tests.tiers import only_in_soak
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, only_in_soak]
 
 ROOT = Path(__file__).resolve().parents[2]
 

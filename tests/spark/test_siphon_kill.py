@@ -19,8 +19,9 @@ from streaming_sink.zones.ledger import Ledger
 from tests.readers import judges
 from tests.spark.children import Child, Kills
 from tests.spark.source_files import rows_from, rows_in
+from tests.tiers import only_in_soak
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, only_in_soak]
 
 KILLS = int(os.environ.get("STREAMING_SINK_SIPHON_KILLS", "2"))
 SEED = int(os.environ.get("STREAMING_SINK_KILL_SEED", "1"))
