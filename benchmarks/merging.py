@@ -29,6 +29,7 @@ from benchmarks.aims import Aim, benchmark_parser, conclude
 from benchmarks.data import write_batches
 from planners.model import InputFile
 from streaming_sink.tasks.files.dictionaries import choose_dictionaries
+from streaming_sink.tasks.files.metrics import ColumnMetrics
 from streaming_sink.tasks.job import FileIds, ParquetSettings, TaskBuckets, WorkerJob
 from streaming_sink.tasks.leaves import leaves
 from streaming_sink.tasks.results import WrittenFile
@@ -152,10 +153,10 @@ def measure_merges(work: Path, rows: int, files: int) -> list[Merged]:
                 compression="zstd", use_dictionary=["region", "device", "status", "comment", "user_id"],
             )  # fmt: skip
         inputs.append(InputFile(store.uri(path), len(table)))
-    nans = {it.path: {8: 0, 9: 0} for it in inputs}
+    stated = {it.path: ColumnMetrics(nans={8: 0, 9: 0}) for it in inputs}
     fill = Fill(0, (), (), tuple(inputs), ())
     ways = {
-        "copied": replace(job, nans=nans),
+        "copied": replace(job, stated=stated),
         "decoded": replace(job, parquet=replace(job.parquet, copied_from_bytes=_DECODES)),
     }
     taken: dict[str, list[float]] = {way: [] for way in ways}

@@ -22,7 +22,7 @@ from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.file_jobs import file_job
 from streaming_sink.table.parquet_properties import leaf_names
 from streaming_sink.table.spec import partition_sources
-from streaming_sink.table.stated_nans import stated_nans
+from streaming_sink.table.stated_metrics import stated_metrics
 from streaming_sink.tasks.clustering.group_task import GroupTask
 from streaming_sink.tasks.clustering.job import GroupFailed, GroupJob, GroupResult, Input
 from streaming_sink.tasks.clustering.ordering import sort_column
@@ -78,7 +78,7 @@ def prepare_jobs(
             strategies[group.strategy] = make_strategy(group.strategy, how.strategies)
         check_encryption_keys(group.strategy, how.keys)
     joined = (group.inputs for group in plan.groups if joins(strategies[group.strategy]))
-    worker = replace(worker, nans=stated_nans(head, [path for inputs in joined for path in inputs]))
+    worker = replace(worker, stated=stated_metrics(head, [path for inputs in joined for path in inputs]))
     own_keys = {
         strategy: cast(KeySettingStrategy, it).key_names(leaf_names(head.schema))
         for strategy, it in strategies.items()

@@ -14,7 +14,7 @@ from streaming_sink.landing.stages import Fitted, Written
 from streaming_sink.reports.steps import Steps
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.worker_failures import IndexChangedError
-from streaming_sink.table.stated_nans import stated_nans
+from streaming_sink.table.stated_metrics import stated_metrics
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.rows.failures import REFUSE
 from streaming_sink.writing.planning import Experience
@@ -48,7 +48,7 @@ class RowWriting:
             ids = file_ids(fitted, self.transaction)
             keyed = parts.keys.begin(target)
             joined = [file.path for bucket in planned.plan.buckets for file in bucket.inputs]
-            nans = {} if target.head is None or not joined else stated_nans(target.head, joined)
+            stated = {} if target.head is None or not joined else stated_metrics(target.head, joined)
             job = WriteJob(
                 store=destination.store,
                 schema=target.schema,
@@ -60,7 +60,7 @@ class RowWriting:
                 sieve=sieve_of(rules, batch, ids, self.query_id, parts.quarantine, target),
                 keys=None if keyed is None else keyed.job,
                 needs_ids=target.head is not None and target.head.version.is_shared,
-                nans=nans,
+                stated=stated,
             )
             try:
                 result = write(rows, job)

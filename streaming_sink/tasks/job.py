@@ -18,6 +18,7 @@ from timeline.stores.base import Store
 
 if TYPE_CHECKING:
     from streaming_sink.tasks.encryption import Cipher, KeyNames
+    from streaming_sink.tasks.files.metrics import ColumnMetrics
     from streaming_sink.tasks.keys.scanning import KeyedFile
 
 
@@ -207,6 +208,5 @@ class WorkerJob:
     """None where no row is checked."""
     keys: KeyJob | None = None
     """None where rows are only added."""
-    nans: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """The NaNs of files that are merged, by their locations and the field ids of leaves, as manifests state
-    them."""
+    stated: Mapping[str, ColumnMetrics] = field(default_factory=dict)
+    """The NaNs and bounds of files that are merged, by their locations, as manifests state them."""

@@ -22,7 +22,7 @@ from streaming_sink.table.data_files import data_file
 from streaming_sink.table.file_jobs import file_job
 from streaming_sink.table.planned_files import files_to_fold, small_files
 from streaming_sink.table.spec import partition_sources
-from streaming_sink.table.stated_nans import stated_nans
+from streaming_sink.table.stated_metrics import stated_metrics
 from streaming_sink.tasks.files.delete_merging import DeletesMerged, MergeOfDeletesSkipped
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.rows.fill_task import Filled, FillSkipped, FillTask
@@ -126,7 +126,7 @@ def execute_merges(
         needs_ids = head.version.is_shared
         job = replace(
             file_job(table.store, head, ids, options.sizing.max_file_bytes, needs_ids=needs_ids),
-            nans=stated_nans(head, (file.path for fill in plan.fills for file in fill.inputs)),
+            stated=stated_metrics(head, (file.path for fill in plan.fills for file in fill.inputs)),
         )
         task = FillTask(job, portions)
         results: list[Result] = collect_results(session.range(0, len(portions), 1, len(portions)), task)

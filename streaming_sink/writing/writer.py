@@ -13,6 +13,7 @@ from planners.model import InsertPlan
 from planners.routing import Routing
 from streaming_sink.spark.task_results import collect_results
 from streaming_sink.table.file_jobs import file_job
+from streaming_sink.tasks.files.metrics import ColumnMetrics
 from streaming_sink.tasks.job import FileIds, KeyJob, Sieve, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import (
     ChangeCounts,
@@ -50,7 +51,7 @@ class WriteJob:
     """How rows find those that they replace; None where rows are only added."""
     needs_ids: bool = False
     """Whether files that rows join are read by field ids alone, as `WorkerJob`."""
-    nans: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    stated: Mapping[str, ColumnMetrics] = field(default_factory=dict)
     """Of the files that rows join, as `WorkerJob`."""
 
 
@@ -154,7 +155,7 @@ def worker_job(job: WriteJob) -> WorkerJob:
         first_free_bucket=len(plan.buckets),
         sieve=job.sieve,
         keys=job.keys,
-        nans=job.nans,
+        stated=job.stated,
     )
 
 

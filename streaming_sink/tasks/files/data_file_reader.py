@@ -52,6 +52,11 @@ class DataFileReader:
         return self._match(field) in self._names
 
     @property
+    def footer(self) -> pq.FileMetaData:
+        """The footer as pyarrow reads it."""
+        return self._reader.metadata
+
+    @property
     def rows(self) -> int:
         """The number of rows by the footer."""
         return int(self._reader.metadata.num_rows)

@@ -18,7 +18,7 @@ from planners.row_groups import RowGroupPlan, StoredRows, plan_row_groups
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.files.data_file_reader import READ_ROWS, DataFileReader, open_data_file
 from streaming_sink.tasks.files.live_rows import check_rows, deleted_positions, leave_out
-from streaming_sink.tasks.files.metrics import nan_counts
+from streaming_sink.tasks.files.metrics import ColumnMetrics, column_metrics, nan_counts
 from streaming_sink.tasks.job import WorkerJob
 from streaming_sink.tasks.leaves import Leaf, leaves
 from streaming_sink.tasks.row_groups.conditions import (
@@ -96,7 +96,7 @@ class MergedRows:
                 top = job.schema.field(field.source[0])
                 if not file.holds(top):
                     raise DataFileError(f"{what} keeps a partition column only in its path: {given.path}")
-            stored = None if in_order else self._worth_keeping(file)
+            stored = None if in_order else self._worth_keeping(given, file)
             if stored is None:
                 yield from leave_out(self._read(file), deleted)
             else:
@@ -108,7 +108,7 @@ class MergedRows:
             rows = max(1, min(rows, self._batch_bytes // max(1, file.row_bytes)))
         return file.read(self._job.schema, rows, groups)
 
-    def _worth_keeping(self, file: DataFileReader) -> StoredGroups | None:
+    def _worth_keeping(self, given: InputFile, file: DataFileReader) -> StoredGroups | None:
         """Return the row groups of a file, None where none may be copied."""
         job, source = self._job, file.source
         if job.key_names is not None or source.seek(0, 2) < job.parquet.copied_from_bytes:
@@ -117,7 +117,26 @@ class MergedRows:
             stored = read_row_groups(source)
         except FooterError:
             return None  # what can be read of it at all, pyarrow reads
-        return None if why_none_is_copied(stored.footer, self._layout_of_files()) else stored
+        layout = self._layout_of_files()
+        if why_none_is_copied(stored.footer, layout) or not self._is_as_stated(given, file, stored):
+            return None
+        return stored
+
+    def _is_as_stated(self, given: InputFile, file: DataFileReader, stored: StoredGroups) -> bool:
+        """Return whether a file's footer has the bounds that its manifest has. Where it has others one of the
+        two is damaged: a copy would hand that on, and rows that are decoded get bounds of their own.
+        """
+        stated = self._job.stated.get(given.path)
+        if stated is None or not (stated.lower or stated.upper):
+            return True
+        if any(why_not_copied(group, self._layout_of_files()) for group in stored.footer.groups):
+            return False  # its statistics may be what pyarrow must not look at
+        found = column_metrics(file.footer, self._columns, self._job.metrics, {})
+        return all(
+            own[leaf] == other[leaf]
+            for own, other in ((stated.lower, found.lower), (stated.upper, found.upper))
+            for leaf in own.keys() & other.keys()
+        )
 
     def _both(
         self,
@@ -153,7 +172,7 @@ class MergedRows:
 
     def _nans_left(self, given: InputFile, decoded: Mapping[int, int]) -> dict[int, int | None]:
         """Return the NaNs of a file beside those that were decoded; None where it is not known."""
-        stated = self._job.nans.get(given.path, {})
+        stated = self._job.stated.get(given.path, ColumnMetrics()).nans
         left: dict[int, int | None] = {}
         for leaf in self._columns:
             if not leaf.repeated and pa.types.is_floating(leaf.type):

@@ -27,7 +27,7 @@ from streaming_sink.table.data_files import data_file
 from streaming_sink.table.file_jobs import file_job
 from streaming_sink.table.planned_files import planned_file
 from streaming_sink.table.spec import partition_spec
-from streaming_sink.table.stated_nans import stated_nans
+from streaming_sink.table.stated_metrics import stated_metrics
 from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.clustering.group_task import rewrite_group
 from streaming_sink.tasks.files.delete_files import write_position_deletes
@@ -98,7 +98,7 @@ def merge_all(table):
     ids = FileIds(max(1, head.metadata.last_updated_ms), "merged", 0)
     inputs = tuple(planned_file(head, file).input for file in head.live_files())
     job = replace(
-        file_job(table.store, head, ids, 1 << 30), nans=stated_nans(head, (it.path for it in inputs))
+        file_job(table.store, head, ids, 1 << 30), stated=stated_metrics(head, (it.path for it in inputs))
     )
     done = execute_fill(job, Fill(0, (), (), inputs, ()), 0)
     removed = frozenset(given.path for given in inputs)

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from planners.model import InputFile
 from streaming_sink.tasks.files.data_file_writer import DataFileWriter
 from streaming_sink.tasks.files.dictionaries import DictionaryChoice
+from streaming_sink.tasks.files.metrics import ColumnMetrics
 from streaming_sink.tasks.job import FileIds, ParquetSettings, TaskBuckets, WorkerJob
 from streaming_sink.tasks.leaves import leaves
 from streaming_sink.tasks.row_groups.compact import decode_struct
@@ -45,9 +46,19 @@ def written(job, *groups):
     return file.close((), 0)
 
 
+def metrics_of(*files, nans=True):
+    """Return what manifests state of files; NaNs where they do."""
+    return {
+        it.path: ColumnMetrics(
+            nans=it.nan_counts if nans else {}, lower=it.lower_bounds, upper=it.upper_bounds
+        )
+        for it in files
+    }
+
+
 def merged(job, *files, nans=True, cuts=()):
-    """Merge files, whose manifests state NaNs, into one."""
-    job = replace(job, nans={it.path: it.nan_counts for it in files} if nans else {})
+    """Merge files, whose manifests state bounds, and NaNs where they do, into one."""
+    job = replace(job, stated=metrics_of(*files, nans=nans))
     inputs = tuple(InputFile(it.path, it.rows) for it in files)
     done = execute_fill(job, Fill(0, (), (), inputs, cuts), attempt=0)
     assert isinstance(done, Filled), done

@@ -38,6 +38,7 @@ from tests.unit.streaming_sink.tasks.row_groups.joined_files import (
     decoded,
     job_of,
     merged,
+    metrics_of,
     rows_of,
     stored,
     walk,
@@ -141,7 +142,7 @@ def test_row_groups_with_deleted_rows_are_decoded_and_the_others_copied():
     second = written(job, _rows(300, 100))
     [deleted] = _deleted(job, first, 105, 110, 199)
     done = execute_fill(
-        replace(job, nans={it.path: it.nan_counts for it in (first, second)}),
+        replace(job, stated=metrics_of(first, second)),
         Fill(0, (), (), (InputFile(first.path, 300, (deleted,)), InputFile(second.path, 400 - 300)), ()),
         attempt=0,
     )
@@ -173,12 +174,31 @@ def _deleted(job, file, *positions):
     yield PositionDeletes(job.store.uri(path), rows)
 
 
-@pytest.mark.parametrize(("stated", "counts"), [(True, {2: 3}), (False, {})])
-def test_nans_are_those_of_the_manifests_and_unknown_where_one_lacks_them(stated, counts):
+@pytest.mark.parametrize(("are_stated", "counts"), [(True, {2: 3}), (False, {})])
+def test_nans_are_those_of_the_manifests_and_unknown_where_one_lacks_them(are_stated, counts):
     job = job_of(SCHEMA)
     files = [written(job, _rows(0, 10, nans=(3, 4))), written(job, _rows(10, 10, nans=(15,)))]
-    [joined] = merged(job, *files, nans=stated)
+    [joined] = merged(job, *files, nans=are_stated)
     assert joined.nan_counts == counts
+
+
+@pytest.mark.parametrize(("bound", "others"), [(0, 100), (99, -100)])
+def test_a_file_whose_footer_has_other_bounds_than_its_manifest_is_decoded(bound, others):
+    """Readers pass over files by their bounds: copied, the damaged one would hide rows of the joined file."""
+    job, first = job_of(SCHEMA), 123_456_700
+    file, other = written(job, _rows(first, 100)), written(job, _rows(first + others, 100))
+    whole = stored(job, file)
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    true, narrower = (struct.pack("<q", first + it) for it in (bound, 50))
+    assert true in whole[footer:]
+    path = job.store.relative(file.path)
+    job.store.delete([path])
+    with job.store.open_output(path) as output:
+        output.write(whole[:footer] + whole[footer:].replace(true, narrower))
+    [joined] = merged(job, file, other)
+    least, most = sorted([first, first + others])
+    assert joined.lower_bounds[1] == struct.pack("<q", least)
+    assert joined.upper_bounds[1] == struct.pack("<q", most + 99)
 
 
 def test_bloom_filters_are_copied_and_a_file_without_one_that_is_asked_for_is_decoded():
@@ -215,8 +235,7 @@ def test_a_batch_joins_files_whose_row_groups_are_copied():
     inputs = tuple(InputFile(it.path, it.rows) for it in files)
     bucket = Bucket((), 20, inputs, input_bytes=sum(it.bytes for it in files), input_rows=100)
     shared = TaskBuckets(((0, bucket),))
-    nans = {it.path: it.nan_counts for it in files}
-    writer = TaskWriter(replace(job, shared=shared, nans=nans, first_free_bucket=1), 0, 0)
+    writer = TaskWriter(replace(job, shared=shared, stated=metrics_of(*files), first_free_bucket=1), 0, 0)
     writer.write(_rows(100, 20, nans=(105,)).to_batches()[0])
     _, merge = writer.finish()
     footer = pq.read_metadata(pa.BufferReader(stored(job, merge.merged)))
