@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import Context, Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ def _integers(kind):
 
 def _decimals(precision, scale):
     return st.integers(1 - 10**precision, 10**precision - 1).map(
-        lambda number: Decimal(number).scaleb(-scale)
+        lambda number: Decimal(number).scaleb(-scale, Context(precision))  # without, rounded to 28 digits
     )
 
 
