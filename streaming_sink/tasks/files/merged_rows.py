@@ -27,7 +27,8 @@ from streaming_sink.tasks.row_groups.conditions import (
     why_none_is_copied,
     why_not_copied,
 )
-from streaming_sink.tasks.row_groups.footer import FooterError, StoredGroups, read_row_groups
+from streaming_sink.tasks.row_groups.copying import moved_group
+from streaming_sink.tasks.row_groups.footer import FooterError, StoredGroup, StoredGroups, read_row_groups
 
 
 class RowsOutput(Protocol):
@@ -160,15 +161,25 @@ class MergedRows:
     def _plan(
         self, stored: StoredGroups, deleted: np.ndarray, ends: np.ndarray, cuts: Sequence[int]
     ) -> RowGroupPlan:
-        layout = self._layout_of_files()
         before = np.searchsorted(deleted, [0, *ends])
         known = [
             StoredRows(
-                group.rows, group.extent.end - group.extent.begin, int(gone), why_not_copied(group, layout)
+                group.rows, group.extent.end - group.extent.begin, int(gone), self._why_not(group, stored)
             )
             for group, gone in zip(stored.footer.groups, np.diff(before), strict=True)
         ]
         return plan_row_groups(known, self._job.parquet.copied_from_bytes, cuts)
+
+    def _why_not(self, group: StoredGroup, stored: StoredGroups) -> str:
+        """Return why a row group cannot be copied, "" where it can, or is too small to be."""
+        reason = why_not_copied(group, self._layout_of_files())
+        if reason or group.extent.end - group.extent.begin < self._job.parquet.copied_from_bytes:
+            return reason
+        try:
+            moved_group(group, stored.footer, stored.indexes, 0)
+        except FooterError as damage:
+            return str(damage)  # of an index that decoding does not need
+        return ""
 
     def _nans_left(self, given: InputFile, decoded: Mapping[int, int]) -> dict[int, int | None]:
         """Return the NaNs of a file beside those that were decoded; None where it is not known."""

@@ -30,6 +30,7 @@ from streaming_sink.tasks.row_groups.compact import (
     encode_struct,
 )
 from streaming_sink.tasks.row_groups.copying import moved_group
+from streaming_sink.tasks.row_groups.footer import read_row_groups
 from streaming_sink.tasks.rows.fill_task import Fill, FillSkipped, execute_fill
 from streaming_sink.tasks.rows.write_task import TaskWriter
 from tests.readers.reference_tables import every_type, rows_of_every_type
@@ -182,6 +183,22 @@ def test_nans_are_those_of_the_manifests_and_unknown_where_one_lacks_them(are_st
     assert joined.nan_counts == counts
 
 
+def test_a_file_whose_offset_index_is_damaged_is_decoded():
+    job = job_of(SCHEMA)
+    file, other = written(job, _rows(0, 100)), written(job, _rows(100, 100))
+    whole = stored(job, file)
+    index = read_row_groups(io.BytesIO(whole)).footer.groups[0].chunks[0].offset_index
+    _store_again(job, file, whole[: index.begin] + bytes(index.end - index.begin) + whole[index.end :])
+    assert _ids(rows_of(job, *merged(job, file, other))) == [*range(200)]
+
+
+def _store_again(job, file, data):
+    path = job.store.relative(file.path)
+    job.store.delete([path])
+    with job.store.open_output(path) as output:
+        output.write(data)
+
+
 @pytest.mark.parametrize(("bound", "others"), [(0, 100), (99, -100)])
 def test_a_file_whose_footer_has_other_bounds_than_its_manifest_is_decoded(bound, others):
     """Readers pass over files by their bounds: copied, the damaged one would hide rows of the joined file."""
@@ -191,10 +208,7 @@ def test_a_file_whose_footer_has_other_bounds_than_its_manifest_is_decoded(bound
     footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     true, narrower = (struct.pack("<q", first + it) for it in (bound, 50))
     assert true in whole[footer:]
-    path = job.store.relative(file.path)
-    job.store.delete([path])
-    with job.store.open_output(path) as output:
-        output.write(whole[:footer] + whole[footer:].replace(true, narrower))
+    _store_again(job, file, whole[:footer] + whole[footer:].replace(true, narrower))
     [joined] = merged(job, file, other)
     least, most = sorted([first, first + others])
     assert joined.lower_bounds[1] == struct.pack("<q", least)
