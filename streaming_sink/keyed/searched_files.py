@@ -8,28 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, count, repeat
+from itertools import chain
 
 import numpy as np
 from pyiceberg.manifest import ManifestFile
 
+from streaming_sink.keyed.run_places import NOWHERE, RunPlaces
 from streaming_sink.table.table_keys import check_spec, position_deletes_of
 from streaming_sink.tasks.job import CoveredFiles
-from streaming_sink.tasks.key_index.index import OPEN_RUNS, KeyIndex
+from streaming_sink.tasks.key_index.index import KeyIndex
 from streaming_sink.tasks.key_index.open_runs import OpenRuns
-from streaming_sink.tasks.key_index.runs import MOST_FILES, RunFooter
+from streaming_sink.tasks.key_index.runs import MOST_FILES
 from streaming_sink.tasks.keys.keyed_files import KeyedFiles
 from streaming_sink.tasks.keys.scanning import KeyedFile
 from streaming_sink.tasks.keys.scopes import scope_salt
-from timeline import names
 from timeline.manifests.contents import is_data
 from timeline.manifests.entries import LiveFile
 from timeline.manifests.lookup import find_files
 from timeline.manifests.packed import PackedFiles
 from timeline.versions.head import Head
-
-_Runs = Sequence[tuple[str, RunFooter]]
-_UNCOVERED = -1
 
 
 @dataclass(frozen=True)
@@ -54,14 +51,13 @@ class _Held:
 class SearchedFiles:
     """The live data files of one table. Each is in one run that covers it, the largest, or in none."""
 
-    def __init__(self, *, in_partitions: bool, indexed_from: int | None, runs: OpenRuns = OPEN_RUNS) -> None:
+    def __init__(self, *, in_partitions: bool, indexed_from: int | None) -> None:
         self._in_partitions = in_partitions
         self._indexed_from = indexed_from
-        self._open = runs
         self._held: dict[str, _Held] = {}
         """By the paths of their manifests."""
-        self._runs: dict[str, RunFooter] = {}
-        """Those that were asked last, the largest first."""
+        self._places = RunPlaces()
+        """In the runs that were found last."""
         self._named: dict[str, tuple[str, LiveFile]] = {}
         """The live files that a delete file names alone, each with the path of its manifest."""
 
@@ -70,8 +66,12 @@ class SearchedFiles:
         values, or has changed the partitioning of keys that are unique in each partition.
         """
         manifests = [it for it in head.manifests if is_data(it)]
-        self._move_to(head, manifests, self._listed(manifests, index))
-        live = {path: np.zeros(len(footer.files), bool) for path, footer in self._runs.items()}
+        has_index = self._indexed_from is not None and listed_rows(manifests) >= self._indexed_from
+        # A footer is read once, and not kept: it has the locations of all files of its run.
+        listed = index.run_paths() if has_index else ()
+        runs_changed = self._places.move_to(listed, lambda path: index.find_footer(path, OpenRuns()))
+        self._move_to(head, manifests, runs_changed=runs_changed)
+        live = {path: np.zeros(self._places.count_files(path), bool) for path in self._places.paths}
         for manifest in manifests:
             for path, numbers in self._held[manifest.manifest_path].covered.items():
                 live[path][numbers] = True
@@ -82,41 +82,31 @@ class SearchedFiles:
     def uncovered(self, head: Head) -> tuple[KeyedFile, ...]:
         """Return the live files of a head that no run covers, by the runs that the last look has found."""
         manifests = [it for it in head.manifests if is_data(it)]
-        self._move_to(head, manifests, list(self._runs.items()))
+        self._move_to(head, manifests)
         return self._uncovered(manifests)
 
     def forget_runs(self) -> None:
         """Read the footers of all runs anew at the next look: a task could not read one."""
-        self._open.forget()
-        self._runs, self._held = {}, {}
+        self._places, self._held = RunPlaces(), {}
 
     def _uncovered(self, manifests: Iterable[ManifestFile]) -> tuple[KeyedFile, ...]:
         held = (self._held[it.manifest_path].files for it in manifests)
         return tuple(dict.fromkeys(chain.from_iterable(held)))  # another engine may list a file twice
 
-    def _listed(self, manifests: Iterable[ManifestFile], index: KeyIndex) -> _Runs:
-        if self._indexed_from is None or listed_rows(manifests) < self._indexed_from:
-            return ()
-        return index.readable_runs(self._open)
-
-    def _move_to(self, head: Head, manifests: Sequence[ManifestFile], runs: _Runs) -> None:
-        present, paths = {it.manifest_path for it in manifests}, [path for path, _ in runs]
-        gone = self._runs.keys() - set(paths)
-        fresh = [footer for path, footer in runs if path not in self._runs]
-        left = [] if fresh else [held for path, held in self._held.items() if path not in present]
+    def _move_to(self, head: Head, manifests: Sequence[ManifestFile], *, runs_changed: bool = False) -> None:
+        present, paths = {it.manifest_path for it in manifests}, self._places.paths
         self._held = {path: held for path, held in self._held.items() if path in present}
-        if self._held and (gone or fresh):
-            come = set(chain.from_iterable(footer.files.locations for footer in fresh))
-            stay = (it for it in self._held.items() if gone.isdisjoint(it[1].covered))
-            self._held = {
-                path: it for path, it in stay if come.isdisjoint(file.location for file in it.files)
-            }
-        places = _Places(runs, left)
-        self._runs = dict(runs)
+        if runs_changed:
+            self._held = {path: held for path, held in self._held.items() if self._is_right(held)}
         missing = (it for it in manifests if it.manifest_path not in self._held)
         for manifest in head.manifest_files.ahead(missing):
             files = self._keyed(head, head.manifest_files.columns(manifest))
-            self._held[manifest.manifest_path] = _hold(files, places.of(files), paths)
+            self._held[manifest.manifest_path] = _hold(files, self._places.of(files), paths)
+
+    def _is_right(self, held: _Held) -> bool:
+        """Return whether no run of a manifest's files has left, and none of the others has come into one."""
+        stay = held.covered.keys() <= set(self._places.paths)
+        return stay and bool((self._places.of(KeyedFiles.of(held.files)) == NOWHERE).all())
 
     def _keyed(self, head: Head, columns: PackedFiles) -> KeyedFiles:
         for location in columns.locations[:1]:
@@ -141,47 +131,9 @@ def listed_rows(manifests: Iterable[ManifestFile]) -> int:
     return sum(rows)
 
 
-class _Places:
-    """Where data files are in the runs of an index: those of manifests that have left are known; others are
-    looked for in all runs, where one of them is older than a run.
-    """
-
-    def __init__(self, runs: _Runs, left: Iterable[_Held]) -> None:
-        self._runs = runs
-        self._known: dict[str, int] = {}
-        """By their locations."""
-        numbers = {path: number for number, (path, _) in enumerate(runs)}
-        for held in left:
-            self._known |= dict.fromkeys((file.location for file in held.files), _UNCOVERED)
-            for path, places in held.covered.items():
-                if (number := numbers.get(path)) is not None:
-                    of_run = runs[number][1].files.locations
-                    self._known |= {of_run[it]: number * MOST_FILES + it for it in places.tolist()}
-        self._newest = max((names.key_run_id(path) or "" for path, _ in runs), default="")
-        self._has_all = False
-
-    def of(self, files: KeyedFiles) -> np.ndarray:
-        """Return the place of each file: of its run, times `MOST_FILES`, and in the run; -1 for none."""
-        if not self._has_all and any(map(self._may_be_elsewhere, files.locations)):
-            for number in range(len(self._runs) - 1, -1, -1):  # so that the largest run that covers it counts
-                places = count(number * MOST_FILES)
-                self._known.update(zip(self._runs[number][1].files.locations, places, strict=False))
-            self._has_all = True
-        known = map(self._known.get, files.locations, repeat(_UNCOVERED))
-        found = np.fromiter(known, np.int64, len(files))
-        for number in np.unique(found[found != _UNCOVERED] // MOST_FILES).tolist():
-            at = np.flatnonzero(found // MOST_FILES == number)
-            alike = files.are_alike(at, self._runs[number][1].files, found[at] % MOST_FILES)
-            found[at[~alike]] = _UNCOVERED  # another engine says something else of it: it is read
-        return found
-
-    def _may_be_elsewhere(self, location: str) -> bool:
-        return location not in self._known and (names.file_id(location) or "") < self._newest
-
-
 def _hold(files: KeyedFiles, places: np.ndarray, runs: Sequence[str]) -> _Held:
-    uncovered = tuple(files[it] for it in np.flatnonzero(places == _UNCOVERED).tolist())
-    in_runs = places[places != _UNCOVERED]
+    uncovered = tuple(files[it] for it in np.flatnonzero(places == NOWHERE).tolist())
+    in_runs = places[places != NOWHERE]
     numbers = (in_runs % MOST_FILES).astype(np.int32)
     of_run = in_runs // MOST_FILES
     return _Held(uncovered, {runs[it]: numbers[of_run == it] for it in np.unique(of_run).tolist()})

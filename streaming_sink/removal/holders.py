@@ -79,6 +79,8 @@ def read_holders(table: Table) -> HeldFiles:
     of_manifest: dict[str, set[Holder]] = defaultdict(set)
     found = HeldFiles()
     newest = defaultdict[str, int](int)
+    shared: dict[frozenset[Holder], frozenset[Holder]] = {}
+    """Each set of holders once: a set of its own for each of a million files would be a fifth of all this."""
     for location, holders in lists.items():
         for manifest in files.find_list(location) or ():
             path = own_spelling(table.store, manifest.manifest_path)
@@ -90,7 +92,9 @@ def read_holders(table: Table) -> HeldFiles:
         holders_of = frozenset(of_manifest[path])
         for file in () if contents is None else contents.files.values():
             location = own_spelling(table.store, file.location)
-            found.by[location] = found.by.get(location, frozenset()) | holders_of
+            location = file.location if location == file.location else location  # one text, not two
+            held = found.by.get(location, holders_of) | holders_of
+            found.by[location] = shared.setdefault(held, held)
             found.known[location] = file
             newest[location] = max(newest[location], newest[path])
     found.newest.update(newest)

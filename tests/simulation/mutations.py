@@ -471,8 +471,11 @@ SWITCHES = (
            "find_files(head.manifest_files, unread, added, likely=True)", "list(added) if left else ()",
            keyed=True),
     Switch("R31", "a look passes over what has come as manifests have left since the last one",
-           searched_files.SearchedFiles, "_move_to", "_hold(files, places.of(files), paths)",
-           "_hold(files if not left else [], places.of(files if not left else []), paths)", keyed=True),
+           searched_files.SearchedFiles, "_move_to",
+           "self._held = {path: held for path, held in self._held.items() if path in present}",
+           "self._held = {path: _Held((), {}) for path in present if self._held.keys() - present} | {\n"
+           "        path: held for path, held in self._held.items() if path in present}",
+           keyed=True),
     Switch("R31", "files in a manifest that was written again pass for seen", Looked, "_not_seen",
            "it.manifest_path not in seen", "it.manifest_path not in seen and not it.has_existing_files()",
            keyed=True),

@@ -151,12 +151,15 @@ class KeyIndex:
 
     def readable_runs(self, runs: OpenRuns = OPEN_RUNS) -> list[tuple[str, RunFooter]]:
         """Return the runs that are whole by their footers, those with the most entries first."""
-        found = []
-        for path in self.run_paths():
-            try:
-                found.append((path, runs.footer(self.store, path, self.columns.digest)))
-            except FileNotFoundError:
-                continue  # upkeep has deleted it since
-            except UnusableRunError as unreadable:  # damaged, or not written to its end yet
-                _LOG.info("a run of the key index is not used: %s: %s", path, unreadable)
+        found = [(path, footer) for path in self.run_paths() if (footer := self.find_footer(path, runs))]
         return sorted(found, key=lambda run: (-run[1].entries, run[0]))
+
+    def find_footer(self, path: str, runs: OpenRuns) -> RunFooter | None:
+        """Return the footer of a run; None where it cannot be used."""
+        try:
+            return runs.footer(self.store, path, self.columns.digest)
+        except FileNotFoundError:
+            return None  # upkeep has deleted it since
+        except UnusableRunError as unreadable:  # damaged, or not written to its end yet
+            _LOG.info("a run of the key index is not used: %s: %s", path, unreadable)
+            return None

@@ -43,7 +43,7 @@ class Driver:
     def __init__(self, lake: Lake, folder: Path, indexed_from: int | None = 0) -> None:
         self.runs = OpenRuns(str(folder))
         self.index = index_of(lake)
-        self.files = SearchedFiles(in_partitions=False, indexed_from=indexed_from, runs=self.runs)
+        self.files = SearchedFiles(in_partitions=False, indexed_from=indexed_from)
 
     def look(self, head: Head) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
         """Return where each live file is looked for, by its location, and the delete files of each."""
