@@ -1,5 +1,5 @@
 """Sorts text by its first bytes as a number: if few texts share them, more than twice as fast as Arrow, which
-compares texts. Of the processor time of a whole group that is a fifth (`docs/benchmarks.md`).
+compares texts. Of the processor time of a whole group that is a fifth (`docs/measurements.md`).
 """
 
 from __future__ import annotations
