@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streaming_sink import __version__
-from streaming_sink.commands import clustering, earlier, ingest_decisions, inspecting, purging
+from streaming_sink.commands import clustering, earlier, inspecting, purging
 from streaming_sink.commands import declaring as keys
 from streaming_sink.commands import quarantined as quarantine
 from streaming_sink.commands.arguments import also, of_a_table
+from streaming_sink.commands.ingesting import decisions
 from streaming_sink.commands.terminal import CANNOT, DONE, FINDINGS, say, say_either, say_json
 from streaming_sink.commands.wording import refuse_in_options
 from streaming_sink.commands.zones import search_zones, with_zone_findings, zones
@@ -211,7 +212,7 @@ for _each in (
     *clustering.COMMANDS,
     *quarantine.COMMANDS,
     *keys.COMMANDS,
-    *ingest_decisions.COMMANDS,
+    *decisions.COMMANDS,
     *purging.COMMANDS,
 ):
     _commands.add_command(refuse_in_options(_each))

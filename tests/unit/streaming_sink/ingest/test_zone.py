@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from planners import FileSizing
 from planners.ingestion.buffering import PlanningRules
 from streaming_sink import Append, CatalogTable, SchemaContract, Upsert, ingest
-from streaming_sink.commands.ingest import ingest as commands
+from streaming_sink.commands.ingesting.ingest import ingest as commands
 from streaming_sink.ingest import running
 from streaming_sink.zones.ledger import Ledger, retry
 from streaming_sink.zones.planning.flux import Flux

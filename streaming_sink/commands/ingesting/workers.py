@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streaming_sink.commands.arguments import Pairs, of_a_zone, storage_option
-from streaming_sink.commands.ingest import ingest
+from streaming_sink.commands.ingesting.ingest import ingest
 from streaming_sink.commands.terminal import DONE, FINDINGS, say
 from streaming_sink.durations import duration
 

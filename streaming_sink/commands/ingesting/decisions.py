@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streaming_sink.commands.arguments import of_a_zone
-from streaming_sink.commands.ingest_workers import ingest
+from streaming_sink.commands.ingesting.workers import ingest
 from streaming_sink.commands.terminal import DONE, FINDINGS, say
 
 if TYPE_CHECKING:

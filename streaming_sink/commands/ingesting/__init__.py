@@ -1,0 +1,1 @@
+"""The commands of `ingest`: a buffer zone, what is decided in it, and its workers."""
