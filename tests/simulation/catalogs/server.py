@@ -31,7 +31,7 @@ from pyiceberg.table.update import (
 from tests.simulation.scheduler import Actor
 from tests.simulation.store import LOCATION, SimulatedStore
 from tests.unit.timeline.world import NOON
-from timeline.catalogs.clients.rest import ServerClock
+from timeline.catalogs.clients.server_clock import ServerClock
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation

@@ -19,7 +19,7 @@ from pyiceberg.exceptions import CommitFailedException
 
 from tests.unit.timeline.logs.kinds import CatalogKind
 from timeline.catalogs.clients import rest
-from timeline.catalogs.clients.rest import ServerClock
+from timeline.catalogs.clients.server_clock import ServerClock
 from timeline.catalogs.opening import connect_catalog
 from timeline.errors import StoreUnavailableError
 
