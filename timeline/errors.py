@@ -162,6 +162,14 @@ class UnsupportedTableError(TimelineError):
     """
 
 
+class MirrorForkedError(TimelineError):
+    """What the catalog has under a mirror's name is no version of the table: another table, or one that was
+    written through the catalog. Nothing of it was changed; the message says how to go on.
+    """
+
+    kind = ErrorKind.REPAIR
+
+
 class SchemaMismatchError(TimelineError):
     """The rows do not fit the table's schema or partition spec. Nothing was written."""
 

@@ -18,7 +18,9 @@ ROLLBACK = "rollback"
 """Main may have content again that had left it, so that files which a snapshot has removed may be live."""
 DROPPED = "dropped"
 """The table was dropped by this version: no writer builds on it, and a new table at its place follows it."""
-_SINCE = {DROPPED: "0.1", ROLLBACK: "0.1", OUTBOX: "0.1", KEYS: "0.1", BY_REFERENCE: "0.1"}
+MIRROR = "mirror"
+"""Catalogs name version files of the table, which cleaners keep for a day (R36)."""
+_SINCE = {DROPPED: "0.1", ROLLBACK: "0.1", OUTBOX: "0.1", KEYS: "0.1", BY_REFERENCE: "0.1", MIRROR: "0.1"}
 KNOWN_FEATURES = frozenset(_SINCE)
 """The features that this version implements. An entry never leaves this set."""
 

@@ -2,20 +2,9 @@
 
 Standard library only: Spark workers import this.
 
-Layout::
-
-    metadata/v<N>.metadata.json      the versions, and nothing else but version-hint.text at that level
-    metadata/m/<id>-<kind>.avro      manifests, which may state sizes of their files, and manifest lists
-    data/<partition>/<id>-...        data files; those that clustering sorted record the order
-    data/<partition>/<id>-…-deletes.parquet    position-delete files
-    data/<id>-…-tombstones.parquet   keys that were deleted; in a catalog in _timeline/tombstones/
-    _timeline/...                    probes, notes of expiry, and a folder of instants for each kind of plans
-    _timeline/index/<key>/<id>.run, _timeline/manifests/<id>-….files    caches, which may be deleted
-    _timeline/outbox/<id>-...        in a catalog, data files that another table's outbox has named
-    _timeline/state/<id>-<digest>.txt    a property's value that is long, of a table in a catalog
-
-Every <id> is a ULID (https://github.com/ulid/spec): 48 bits of milliseconds, 80 random bits, in Crockford's
-base 32. The garbage fence (R6) compares them as text, so their time is the driver's, and follows the table's.
+docs/protocol.md has the layout (The files of a table). Every <id> there is a ULID
+(https://github.com/ulid/spec): 48 bits of milliseconds, 80 random bits, in Crockford's base 32. The garbage
+fence (R6) compares them as text, so their time is the driver's, and follows the table's.
 """
 
 from __future__ import annotations
@@ -34,6 +23,7 @@ OUTBOX_FOLDER = "_timeline/outbox"
 CATALOG_PROBE_FOLDER = "_timeline/catalog-probe"
 STATE_FOLDER = "_timeline/state"
 COPY_FOLDER = "_timeline/manifests"
+MIRROR_FOLDER = "_timeline/mirrors"
 STATE_DIGEST_LETTERS = 32
 STATE_FILE_PATH_BYTES = len(f"{STATE_FOLDER}/-.txt") + 26 + STATE_DIGEST_LETTERS
 HINT_PATH = "metadata/version-hint.text"
@@ -61,6 +51,7 @@ _INSTANT = re.compile(
 )
 _KEY_RUN = re.compile(rf"^_timeline/index/[0-9a-f]+/({_ULID})\.run$")
 _STATE_FILE = re.compile(rf"^{STATE_FOLDER}/({_ULID})-([0-9a-f]{{{STATE_DIGEST_LETTERS}}})\.txt$")
+_MIRRORED = re.compile(rf"^{MIRROR_FOLDER}/([0-9a-f]{{12}})-v([1-9][0-9]*)-([0-9]+)\.json$")
 _EXPIRED = re.compile(rf"^{EXPIRED_FOLDER}/(?:[0-9a-f-]{{36}}/)?v([1-9][0-9]*)-({_ULID})\.json$")
 
 
@@ -116,10 +107,8 @@ def manifest_list_path(file_id: str) -> str:
 
 
 def data_file_name(file_id: str, app_id: str, batch: int, bucket: int, attempt: int) -> str:
-    """Return the last part of a data file's path.
-
-    `app_id` is shortened to its first eight letters and digits. The name is for people and for the fence;
-    only its id is ever parsed.
+    """Return the last part of a data file's path, in which `app_id` has its first eight letters and digits.
+    The name is for people and for the fence; only its id is ever parsed.
     """
     app = re.sub(r"[^A-Za-z0-9]", "", app_id)[:8] or "app"
     return f"{file_id}-{app}-{batch}-{bucket}-{attempt}.parquet"
@@ -137,19 +126,15 @@ def tombstone_path(file_id: str, app_id: str, batch: int, folder: str) -> str:
 
 
 def clustered_file_name(file_id: str, order: str, level: int, group: int, number: int, attempt: int) -> str:
-    """Return the last part of the path of a file that clustering wrote, with its order and level.
-
-    Only the name records both, since Iceberg has no field for curves, or for how often rows were sorted: they
-    live as long as the file, independent of properties and snapshots. They are advice: a wrong name costs a
-    rewrite, never a row. No `data_file_name` has this form, for any app.
+    """Return the last part of the path of a file that clustering wrote, with its order and level, which only
+    the name records: Iceberg has no field for curves, or for how often rows were sorted. They are advice: a
+    wrong name costs a rewrite, never a row. No `data_file_name` has this form, for any app.
     """
     return f"{file_id}-clustered-{order_digest(order)}-{level}-{group}-{number}-{attempt}.parquet"
 
 
 def rewritten_file_name(path: str, file_id: str, app_id: str, group: int, number: int, attempt: int) -> str:
-    """Return the last part of the path of a file that holds the rows of `path` in the same order, and so
-    records the same order and level.
-    """
+    """Return the last part of the path of a file with the rows of `path` in the same order and level."""
     match = _CLUSTERED.match(path.rpartition("/")[2])
     if match is None:
         return data_file_name(file_id, app_id, group, number, attempt)
@@ -201,6 +186,22 @@ def expired_version(path: str) -> tuple[int, str] | None:
     """Return the version and commit id of such a note's path, or None if it is none."""
     match = _EXPIRED.match(path)
     return (int(match.group(1)), match.group(2)) if match else None
+
+
+def mirrored_path(digest: str, version: int, time_ms: int) -> str:
+    """Return the path of the note that a mirror names a version, which has that time."""
+    return f"{MIRROR_FOLDER}/{digest}-v{version}-{time_ms}.json"
+
+
+def mirrored_parts(path: str) -> tuple[str, int, int] | None:
+    """Return the digest, the version and its time in such a note's path, or None if it is none."""
+    match = _MIRRORED.match(path)
+    return (match.group(1), int(match.group(2)), int(match.group(3))) if match else None
+
+
+def mirror_fork_path(digest: str) -> str:
+    """Return the path of the note that a mirror was found to be a fork."""
+    return f"{MIRROR_FOLDER}/{digest}-fork.json"
 
 
 def key_run_folder(key_digest: str) -> str:
@@ -278,9 +279,7 @@ def cancelled_path(plan_id: str) -> str:
 
 
 def instant_of(path: str) -> tuple[str, str, int] | None:
-    """Return the plan id, the state (requested, inflight, completed, cancelled) and the claim (0 except for
-    inflight) of an instant's path, or None if it is none.
-    """
+    """Return the plan id, the state and the claim (0 except for inflight) of an instant's path, or None."""
     match = _INSTANT.match(path)
     if match is None:
         return None

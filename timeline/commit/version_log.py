@@ -24,6 +24,7 @@ from timeline.drafts.draft import Draft
 from timeline.errors import CommitStateUnknownError, CorruptTableError
 from timeline.names import DATA_FOLDER, version_number, version_path
 from timeline.retention.deletions import DeletedKind, Deletion, Deletions
+from timeline.retention.mirrored import forget_outdated, held_versions, notes_of_mirrors
 from timeline.retention.policy import MAINTAIN_EVERY, versions_to_delete
 from timeline.versions.head import Head
 from timeline.versions.listing import Listing, VersionFiles
@@ -115,7 +116,7 @@ class VersionLog(VersionFiles):
         return listing
 
     def delete_old(self, head: Head, seen: object = None, *, dry_run: bool = False) -> Deletions:
-        """Delete old version files (R19)."""
+        """Delete old version files (R19), but those that mirrors name, for a day (R36)."""
         listing = seen if isinstance(seen, Listing) else self.list()
         metadata = head.metadata
         times = {
@@ -124,7 +125,9 @@ class VersionLog(VersionFiles):
         times[head.number] = metadata.last_updated_ms
         # The times of versions after this head are not known here; they are left to a later commit.
         known = [number for number in listing.versions if number <= head.number]
-        old = versions_to_delete(known, times, listing.highest, metadata.last_updated_ms)
+        mirrored = notes_of_mirrors(self.store, head)
+        held = held_versions(mirrored, head)
+        old = versions_to_delete(known, times, listing.highest, metadata.last_updated_ms, held)
         old = old[:_VERSIONS_AT_ONCE]
         why = "newer versions have superseded it for long enough"
         deletions = tuple(
@@ -135,4 +138,6 @@ class VersionLog(VersionFiles):
             # A writer that slept may have set the hint back to one of these (R5).
             self.write_hint(listing.highest)
             self.delete(old)
+        if not dry_run:
+            forget_outdated(self.store, head, mirrored)
         return Deletions(deletions, dry_run=dry_run)

@@ -27,6 +27,7 @@ from timeline.manifests.copies import copy_path
 from timeline.manifests.manifests import ManifestFiles
 from timeline.retention.deletions import DeletedKind, Deletion, Deletions, by_kind
 from timeline.retention.expired import Note, Pending, SnapshotRecord, pending_notes, read_expiry_note
+from timeline.retention.mirrored import held_versions, notes_of_mirrors
 from timeline.retention.policy import SAFE_DISTANCE, lineage, snapshot_version
 from timeline.retention.reachability import find_unreached
 from timeline.stores.base import Store
@@ -64,6 +65,8 @@ def sweep(
     def age_of(pending: Pending) -> int:
         return head.metadata.last_updated_ms - names.ulid_time_ms(pending.commit_id)
 
+    # What a version expired, an earlier one that a mirror names still reaches.
+    held_from = min(held_versions(notes_of_mirrors(files.store, head), head), default=head.number)
     waiting: list[Pending] = []
     due: list[Pending] = []
     for pending in pending_notes(files.store, head.version.owner):
@@ -71,7 +74,7 @@ def sweep(
         if 0 <= later < SAFE_DISTANCE and not head.version.may_have(pending.version, pending.commit_id):
             if not dry_run:  # it is of an attempt that lost; the winner has a note of its own
                 files.store.delete([pending.path])
-        elif later < SAFE_DISTANCE or age_of(pending) < grace_ms:
+        elif later < SAFE_DISTANCE or age_of(pending) < grace_ms or pending.version > held_from:
             waiting.append(pending)
         else:
             due.append(pending)

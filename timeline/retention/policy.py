@@ -6,6 +6,7 @@ Ages are differences of times within the table's own lineage, never against a lo
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
@@ -110,9 +111,15 @@ def commit_of(snapshot: Snapshot) -> Hashable:
     return stated.get(properties.COMMIT_ID) or stated.get(properties.VERSION) or snapshot.snapshot_id
 
 
-def versions_to_delete(listed: Iterable[int], log: Mapping[int, int], highest: int, now_ms: int) -> list[int]:
+def versions_to_delete(
+    listed: Iterable[int],
+    log: Mapping[int, int],
+    highest: int,
+    now_ms: int,
+    held: AbstractSet[int] = frozenset(),
+) -> list[int]:
     """Return the version files to delete, oldest first: beyond the last 100, those older than an hour; and
-    all beyond 900.
+    all beyond 900. Those that are `held`, since mirrors name them, stay.
 
     `log` has the time of each version in the head's metadata-log; a version that is missing there is old.
     Only numbers below the listed highest are returned.
@@ -121,6 +128,7 @@ def versions_to_delete(listed: Iterable[int], log: Mapping[int, int], highest: i
         number
         for number in sorted(listed)
         if number <= highest - VERSIONS_ALWAYS_KEPT
+        and number not in held
         and (number <= highest - VERSIONS_MOST or now_ms - log.get(number, 0) > VERSION_AGE_MS)
     ]
 
