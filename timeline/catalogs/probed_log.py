@@ -24,6 +24,7 @@ from timeline.commit.log import Judge, Lost, StateUnknown, Won
 from timeline.errors import UnsafeCatalogError, UnsupportedTableError
 from timeline.stores import open_store
 from timeline.versions.head import Head
+from timeline.versions.mirrors import mirrors_of
 
 Connect = Callable[[], Catalog]
 _REVISION = 2
@@ -50,8 +51,15 @@ class ProbedLog(CatalogLog):
 
     def check_writable(self, head: Head) -> None:
         """Raise as the log itself does; UnsafeCatalogError where the catalog loses commits, and
-        UnsupportedTableError for a table without a snapshot in the folder of another one.
+        UnsupportedTableError for the mirror of a table at a location (R36), and for a table without a
+        snapshot in the folder of another one.
         """
+        if mirrors_of(head.properties):
+            raise UnsupportedTableError(
+                f"{self.name} is a mirror, for reading, of the table at {self.store.location}; nothing was"
+                " written. Write to that one, by its location",
+                **head.where,
+            )
         self.capabilities()
         super().check_writable(head)
         if head.snapshot is None:

@@ -31,6 +31,7 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     WaitingForLockException,
 )
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableResponse, StagedTable, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
@@ -101,6 +102,29 @@ class _LockingCatalog(HiveCatalog):
         self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
         self._move(current, staged)
         return CommitTableResponse(metadata=staged.metadata, metadata_location=staged.metadata_location)
+
+    def read_pointer(self, identifier: Identifier) -> str | None:
+        """Return the place of a table's metadata file, "" where it is no table of Iceberg; None where there
+        is no table of this name.
+        """
+        try:
+            with self._client as client:
+                known = self._get_hive_table(client, *self._names(identifier))
+        except NoSuchTableError:
+            return None
+        return str(known.parameters.get(METADATA_LOCATION, ""))
+
+    def move_pointer(self, identifier: Identifier, base: str, place: str) -> None:
+        """Move the pointer of a table from one metadata file to another, by a compare-and-swap.
+        CommitFailedException where it is no longer at `base`.
+        """
+        with self._client as client:
+            known = self._get_hive_table(client, *self._names(identifier))
+        if known.parameters.get(METADATA_LOCATION) != base:
+            raise CommitFailedException("another writer was first")
+        current, io = self._convert_hive_into_iceberg(known), self._load_file_io(location=place)
+        metadata = FromInputFile.table_metadata(io.new_input(place))
+        self._move(current, StagedTable(identifier, metadata, place, io, self))
 
     def _move(self, current: Table, staged: StagedTable) -> None:
         """Move the pointer from one metadata file to the next, if it is still there."""

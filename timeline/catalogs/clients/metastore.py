@@ -93,6 +93,10 @@ class Metastore(MetastoreCatalog):
             self._delete_replaced(written, answer.metadata)
         return answer
 
+    def begin_pointer(self, identifier: Identifier, place: str) -> None:
+        """Name a metadata file as a table that is not there yet. TableAlreadyExistsError, where it is."""
+        self.register_table(identifier, place)
+
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:  # noqa: ARG002
         return self._store_io  # a table's properties name no other
 

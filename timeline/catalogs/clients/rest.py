@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from threading import Lock, local
 from typing import Any, Literal
 
 from pyiceberg.catalog import TOKEN, rest
-from pyiceberg.catalog.rest import Capability, RestCatalog, TableResponse
+from pyiceberg.catalog.rest import Capability, RegisterTableRequest, RestCatalog, TableResponse
 from pyiceberg.catalog.rest.response import _handle_non_200_response
 from pyiceberg.catalog.rest.scan_planning import StorageCredential
 from pyiceberg.exceptions import (
@@ -32,7 +33,8 @@ from timeline.catalogs.clients.known_snapshots import KnownSnapshots
 from timeline.catalogs.clients.server_clock import ServerClock
 from timeline.catalogs.clients.settings import CatalogSettings
 from timeline.clock import SYSTEM, Environment
-from timeline.errors import StoreUnavailableError
+from timeline.errors import StoreUnavailableError, UnsupportedTableError
+from timeline.stores import local_path
 
 _SECONDS = (10, 60)
 """To connect, and between two parts of an answer."""
@@ -46,6 +48,12 @@ _OF_COMMITS: dict[int, type[Exception]] = {
     502: CommitStateUnknownException,
     504: CommitStateUnknownException,
 }
+_OF_REGISTERING: dict[int, type[Exception]] = {
+    405: NotImplementedError,
+    406: NotImplementedError,
+    409: CommitFailedException,
+}
+"""A server that does not know `overwrite` answers 409, as one does that was changed at that moment."""
 _OF_LOADS: dict[int, type[Exception]] = {404: NoSuchTableError}
 _MAKING = Lock()
 
@@ -163,6 +171,46 @@ class TimedRestCatalog(RestCatalog):
                 break
         return answer
 
+    def read_pointer(self, identifier: Identifier) -> str | None:
+        """Return the place of a table's metadata file; None where there is no table of this name."""
+        with suppress(NoSuchTableError):
+            return self.load_table(identifier).metadata_location
+        return None
+
+    def begin_pointer(self, identifier: Identifier, place: str) -> None:
+        """Register a metadata file as a table that is not there yet, and once more over itself: a server that
+        does not offer that is refused, and the table dropped. TableAlreadyExistsError where there is one.
+        """
+        self.register_table(identifier, place)
+        try:
+            self.move_pointer(identifier, place, place)
+        except UnsupportedTableError:
+            self.drop_table(identifier)
+            raise
+        except CommitFailedException as refusal:
+            self.drop_table(identifier)
+            raise _cannot_mirror(refusal) from refusal
+
+    def move_pointer(self, identifier: Identifier, base: str, place: str) -> None:  # noqa: ARG002 - see below
+        """Register a metadata file over the table of this name. The protocol compares nothing: what
+        came since `base` was read is passed over. UnsupportedTableError where the server does not offer it.
+        """
+        path = self._split_identifier_for_path(identifier)
+        asked = RegisterTableRequest(name=identifier[-1], metadata_location=place, overwrite=True)
+        url, data = (
+            self.url(rest.Endpoints.register_table, namespace=path["namespace"]),
+            asked.model_dump_json(),
+        )
+        self._loaded.pop(identifier, None)
+        try:
+            self._check_endpoint(Capability.V1_REGISTER_TABLE)
+            answer = self._ask(lambda: self._session.post(url, data=data.encode()), _OF_REGISTERING)
+        except NotImplementedError as refusal:
+            raise _cannot_mirror(refusal) from refusal
+        stated = str(json.loads(answer.text)["metadata-location"])
+        if local_path(stated) != local_path(place):
+            raise _cannot_mirror(f"it names {stated} for {place}")
+
     def file_settings(self, identifier: tuple[str, ...], location: str) -> dict[str, Any]:
         """Return how files at a location of a table are reached, with credentials where some are vended.
 
@@ -204,6 +252,13 @@ def connect_rest(
     # Even where user or server state another: files of snapshots that are not shown would pass for orphans.
     catalog.properties[rest.SNAPSHOT_LOADING_MODE] = snapshots
     return catalog
+
+
+def _cannot_mirror(why: object) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        "the REST server does not let a table's metadata be registered over what is there (overwrite), so it"
+        f" cannot have mirrors; use another catalog for them: {why}"
+    )
 
 
 @contextmanager

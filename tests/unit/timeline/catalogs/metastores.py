@@ -60,6 +60,10 @@ class Metastore:
             raise NoSuchObjectException(tbl_name)
         return self.tables[dbname, tbl_name]
 
+    def do_drop_table(self, dbname: str, name: str, deleteData: bool) -> None:  # noqa: N803 - Hive's own
+        assert not deleteData
+        del self.tables[dbname, name]
+
     def do_get_all_tables(self, db_name: str) -> list[str]:
         return [name for database, name in self.tables if database == db_name]
 

@@ -1,0 +1,285 @@
+"""Let a table in a catalog name the newest version file of a table at a location, for reading (R36).
+
+::
+
+    note      the version that is to be named, durable before the catalog names it
+    look      list the versions: the noted one is still among the last hundred
+    move      the catalog's pointer, from the version that it names, which is of this table, to the noted one
+    look      list the notes: a later one is another process', whose version is named then
+    forget    the notes on earlier versions
+
+Each step may be the last of a process; the next call begins with the first and does all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.typedef import Identifier
+
+from timeline.catalogs.answers import is_refusal, unclear
+from timeline.changes.mirror_changes import AddMirror, RemoveMirror
+from timeline.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    MirrorForkedError,
+    StoreUnavailableError,
+    TableNotFoundError,
+    TimelineError,
+    UnsupportedTableError,
+)
+from timeline.names import mirror_fork_path, version_number, version_path
+from timeline.retention import policy
+from timeline.retention.mirrored import MirrorNote, list_mirror_notes, mirror_digest, write_fork
+from timeline.slots.retrying import StillUnknownError, until_known
+from timeline.stores.base import Store, read_if_there
+from timeline.table import Table
+from timeline.versions.mirrors import mirrors_of
+
+_PATIENCE_SECONDS = 20.0
+
+
+class PointerCatalog(Protocol):
+    """A catalog, by the place of each table's metadata file."""
+
+    def read_pointer(self, identifier: Identifier) -> str | None:
+        """Return the place, "" where it is no table of Iceberg; None where there is no table of this name."""
+
+    def begin_pointer(self, identifier: Identifier, place: str) -> None:
+        """Make a table of a metadata file. TableAlreadyExistsError where there is one of this name."""
+
+    def move_pointer(self, identifier: Identifier, base: str, place: str) -> None:
+        """Move the pointer from one metadata file to another, comparing the first where the catalog can."""
+
+    def drop_table(self, identifier: Identifier) -> None:
+        """Remove a table from the catalog, without its files."""
+
+    def create_namespace(self, namespace: Identifier) -> None:
+        """Create a namespace. NamespaceAlreadyExistsError where it is there."""
+
+
+class Mirrored(NamedTuple):
+    """What a call came to."""
+
+    version: int
+    """The version that the catalog names."""
+    moved: bool
+    """Whether this call has moved it there."""
+
+
+@dataclass
+class Mirror:
+    """The table of a catalog that names versions of one table at a location. Not safe for several threads."""
+
+    name: str
+    """How reports call it."""
+    identifier: Identifier
+    catalog: PointerCatalog
+    creates_namespace: bool = False
+    _ours: tuple[str, int] | None = field(default=None, repr=False)
+    """The table, and the version that the last call has left: the catalog named it, and one note said so."""
+
+    def bring_up(self, table: Table) -> Mirrored:
+        """Have the catalog name the newest version of a table, or a later one that another process has seen.
+
+        The table is refreshed, and its first call makes a version, which says that it has the mirror. Raises
+        MirrorForkedError, TableNotFoundError for a namespace that is not there and is not to be created,
+        UnsupportedTableError where the catalog cannot have mirrors, CommitStateUnknownError where it gives no
+        clear answer, and else as `Table.commit`. A call that failed is completed by the next one.
+        """
+        table.refresh()
+        if self.name not in mirrors_of(table.head.properties):
+            with suppress(CommitConflictError):  # another process was first
+                table.commit([AddMirror(self.name)])
+        environment = table.log.environment
+        try:
+            return until_known(environment, environment.monotonic() + _PATIENCE_SECONDS)(
+                self._move, table, []
+            )
+        except StillUnknownError as failure:
+            raise CommitStateUnknownError(
+                f"it is not known which version the mirror {self.name} names. The next call finds out:"
+                f" {table.store.location}: {failure.__cause__}",
+                location=table.store.location,
+            ) from failure
+        except MirrorForkedError as fork:
+            with suppress(StoreUnavailableError):
+                write_fork(table.store, self._digest(table), self.name, str(fork))
+            raise
+
+    def drop(self, store: Store) -> bool:
+        """Remove the mirror of a table from the catalog, where it is there. Return whether it was. The
+        version that it names may be of a table that was there before.
+
+        A catalog drops what has the name: what it names is looked at just before. MirrorForkedError,
+        StoreUnavailableError.
+        """
+        try:
+            with self._answered():
+                place = self.catalog.read_pointer(self.identifier)
+                if place is None:
+                    return False
+                self._find_version(store, place)
+                self.catalog.drop_table(self.identifier)
+        except StillUnknownError as failure:
+            raise StoreUnavailableError(
+                f"the catalog does not say whether it has dropped the mirror {self.name}. Try again:"
+                f" {failure.__cause__}",
+                location=store.location,
+            ) from failure
+        return True
+
+    def _move(self, table: Table, moved: list[int]) -> Mirrored:
+        """Do one round of the steps. StillUnknownError where another one is to decide. `moved` gets the
+        version that the catalog was moved to.
+        """
+        store, digest, uuid = table.store, self._digest(table), str(table.head.metadata.table_uuid)
+        with self._answered():
+            place = self.catalog.read_pointer(self.identifier)
+            at = 0 if place is None else self._check_is_of(store, uuid, place)
+            if at > table.head.number and at > table.refresh().number:
+                raise MirrorForkedError(
+                    f"the mirror {self.name} names version {at} of the table, and its newest is"
+                    f" {table.head.number}: the table was restored from an older copy. Nothing was changed;"
+                    f" drop the mirror in its catalog, and the next commit makes it anew: {store.location}",
+                    **table.head.where,
+                )
+            is_as_left, self._ours = self._ours == (uuid, at), None
+            if at < table.head.number:
+                newest = table.head.number
+                found = None if is_as_left else _later_note(store, digest, range(at + 1, newest + 1))
+                at = self._note(table, found).version
+                self._move_to(place, store.uri(version_path(at)))
+                moved.append(at)
+                if at < newest:
+                    raise StillUnknownError from CommitConflictError(f"an earlier call was to name {at}")
+            elif not is_as_left:
+                self._note(table, None)
+        notes = _notes_of(store, digest)
+        latest = max((each.version for each in notes), default=at)
+        if latest > at and latest <= table.refresh().number:
+            raise StillUnknownError from CommitConflictError(f"another process names {latest}")
+        earlier = [each.path for each in notes if each.version < at]
+        with suppress(StoreUnavailableError):  # they hold what they name for a day
+            store.delete([*earlier, mirror_fork_path(digest)])
+        self._ours = uuid, at
+        return Mirrored(at, bool(moved))
+
+    def _note(self, table: Table, found: MirrorNote | None) -> MirrorNote:
+        """Return the note on the version that is to be named, which no cleaner has missed: one that was
+        found, or a new one. So calls that fail again and again leave one note, and not one for each version.
+        """
+        for note in (found, None):
+            if note is None:
+                head = table.head
+                note = MirrorNote(self._digest(table), head.number, head.metadata.last_updated_ms)
+                table.store.overwrite(note.path, json.dumps({"mirror": self.name}).encode())
+            if note.version > table.refresh().number - policy.VERSIONS_ALWAYS_KEPT:
+                return note
+        raise StillUnknownError from CommitConflictError("the table has grown by a hundred versions since")
+
+    def _digest(self, table: Table) -> str:
+        return mirror_digest(self.name, table.head.metadata.table_uuid)
+
+    def _move_to(self, base: str | None, place: str) -> None:
+        if base is not None:
+            self.catalog.move_pointer(self.identifier, base, place)
+            return
+        if self.creates_namespace:
+            with suppress(NamespaceAlreadyExistsError):
+                self.catalog.create_namespace(self.identifier[:-1])
+        try:
+            self.catalog.begin_pointer(self.identifier, place)
+        except NoSuchNamespaceError as absent:
+            raise TableNotFoundError(
+                f"the catalog has no namespace {'.'.join(self.identifier[:-1])}: create it there, or say"
+                " create_namespace=True"
+            ) from absent
+        except TableAlreadyExistsError as other:
+            raise StillUnknownError from other
+
+    def _check_is_of(self, store: Store, uuid: str, place: str) -> int:
+        """Return which version of the table a place has. MirrorForkedError where it has none."""
+        number = self._find_version(store, place)
+        stated = uuid if self._ours == (uuid, number) else _uuid_in(store, version_path(number))
+        if stated not in (None, uuid):
+            raise MirrorForkedError(
+                f"the mirror {self.name} names version {number} of table {stated}, which was dropped; the one"
+                f" that was made in its place is {uuid}. Nothing of it was changed; drop it in the catalog,"
+                f" and the next commit makes the mirror anew: {store.location}",
+                location=store.location,
+            )
+        return number
+
+    def _find_version(self, store: Store, place: str) -> int:
+        """Return which version file a place is. MirrorForkedError where it is none."""
+        try:
+            path = store.relative(place)
+        except ValueError:
+            path = ""
+        number = version_number(path)
+        if not place or number is None or path != version_path(number):
+            raise MirrorForkedError(
+                f"{self.name} is no mirror of the table: it is another one, or was written through the"
+                f" catalog, and has the metadata {place or '(none of Iceberg)'}. Nothing of it was changed;"
+                " keep what it has, drop it in the catalog, and the next commit makes the mirror anew; or"
+                f" mirror the table under another name: {store.location}",
+                location=store.location,
+            )
+        return number
+
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
+        """Raise StillUnknownError for answers of the catalog after which it is to be looked at again."""
+        try:
+            yield
+        except (TimelineError, StillUnknownError):
+            raise
+        except NotImplementedError as refusal:
+            raise UnsupportedTableError(
+                f"the catalog cannot have mirrors, since it does not register tables: {self.name}: {refusal}"
+            ) from refusal
+        except Exception as failure:
+            if is_refusal(failure) or isinstance(failure, unclear()):
+                raise StillUnknownError from failure
+            raise
+
+
+def forget_mirror(table: Table, name: str) -> None:
+    """Keep nothing for a mirror from now on. What its catalog has stays there. Raises as `Table.commit`; a
+    call that failed is completed by the next one.
+    """
+    if name in mirrors_of(table.refresh().properties):
+        with suppress(CommitConflictError):  # another process was first
+            table.commit([RemoveMirror(name)])
+    digest = mirror_digest(name, table.head.metadata.table_uuid)
+    notes = [note.path for note in _notes_of(table.store, digest)]
+    table.store.delete([*notes, mirror_fork_path(digest)])
+
+
+def _later_note(store: Store, digest: str, versions: range) -> MirrorNote | None:
+    """Return the note of another call that is to name one of these versions, or was; None where there is
+    none.
+    """
+    return next((note for note in reversed(_notes_of(store, digest)) if note.version in versions), None)
+
+
+def _notes_of(store: Store, digest: str) -> list[MirrorNote]:
+    return [note for note in list_mirror_notes(store) if note.digest == digest]
+
+
+def _uuid_in(store: Store, path: str) -> str | None:
+    """Return the uuid that a version file states; None where it was deleted, or cannot be read."""
+    data = read_if_there(store, path)
+    with suppress(ValueError, KeyError, TypeError):
+        return None if data is None else str(json.loads(data)["table-uuid"])
+    return None
