@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from streaming_sink.replaying.replay import replay
     from streaming_sink.reports.batch_report import BatchReport, history
     from streaming_sink.reports.cluster_report import ClusterReport
-    from streaming_sink.reports.maintenance_report import DeliveryReport, FillReport
+    from streaming_sink.reports.maintenance_report import DeliveryReport, FillReport, MirrorReport
     from streaming_sink.sink import IcebergSink
+    from streaming_sink.upkeep.mirroring import mirror, unmirror
 
 # No name may also be a module's: importing the module would put it in the name's place.
 _WHERE = {
@@ -49,6 +50,7 @@ _WHERE = {
     "FileSizing": "planners",
     "FillReport": "streaming_sink.reports.maintenance_report",
     "IcebergSink": "streaming_sink.sink",
+    "MirrorReport": "streaming_sink.reports.maintenance_report",
     "ParsedJson": "streaming_sink.parsing.rows",
     "PathTable": "streaming_sink.options.values.tables",
     "Retention": "streaming_sink.options.values.retention",
@@ -61,12 +63,14 @@ _WHERE = {
     "drop": "streaming_sink.removal.dropping",
     "expire_snapshots": "streaming_sink.removal.cleaning",
     "history": "streaming_sink.reports.batch_report",
+    "mirror": "streaming_sink.upkeep.mirroring",
     "parse_json": "streaming_sink.parsing.rows",
     "purge": "streaming_sink.removal.purge",
     "remove_orphan_files": "streaming_sink.removal.cleaning",
     "replay": "streaming_sink.replaying.replay",
     "rollback": "streaming_sink.removal.earlier_versions",
     "tag": "streaming_sink.removal.earlier_versions",
+    "unmirror": "streaming_sink.upkeep.mirroring",
 }
 
 __all__ = [
@@ -82,6 +86,7 @@ __all__ = [
     "FileSizing",
     "FillReport",
     "IcebergSink",
+    "MirrorReport",
     "ParsedJson",
     "PathTable",
     "Retention",
@@ -94,12 +99,14 @@ __all__ = [
     "drop",
     "expire_snapshots",
     "history",
+    "mirror",
     "parse_json",
     "purge",
     "remove_orphan_files",
     "replay",
     "rollback",
     "tag",
+    "unmirror",
 ]
 __version__ = "0.1.0"
 

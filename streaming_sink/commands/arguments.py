@@ -74,6 +74,23 @@ def secret_key_values(_context: click.Context, parameter: click.Parameter, value
     return {key: value for key, _, value in (text.partition("=") for text in values)} or None
 
 
+as_json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON value, for programs, in place of text."
+)
+table_option = click.option(
+    "--table", "table_name", metavar="NAME", help="The table's name there, with its namespace."
+)
+catalog_properties_option = click.option(
+    "--catalog-option",
+    "catalog_options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=secret_key_values,
+    help="One of the catalog's properties; may be repeated. Leave secrets in .pyiceberg.yaml or in"
+    " PYICEBERG_CATALOG__NAME__KEY.",
+)
+
+
 def of_a_table(command: F, *, further: str = "") -> F:
     """Let a command take LOCATION and --option, or --catalog and --table in its place, as `table`, a value;
     and --json as `as_json`. `further`: one argument more, as help shows it; it is alone without LOCATION.
@@ -108,28 +125,16 @@ def of_a_table(command: F, *, further: str = "") -> F:
             return command(PathTable(location, storage_options), **given)
         return command(
             CatalogTable(
-                table_name or "", _catalog(catalog, catalog_options), storage_options=storage_options
+                table_name or "", named_catalog(catalog, catalog_options), storage_options=storage_options
             ),
             **given,
         )
 
     taking = cast("F", of_one)
     for add in (
-        click.option(
-            "--json", "as_json", is_flag=True, help="Print one JSON value, for programs, in place of text."
-        ),
-        click.option(
-            "--table", "table_name", metavar="NAME", help="The table's name there, with its namespace."
-        ),
-        click.option(
-            "--catalog-option",
-            "catalog_options",
-            multiple=True,
-            metavar="KEY=VALUE",
-            callback=secret_key_values,
-            help="One of the catalog's properties; may be repeated. Leave secrets in .pyiceberg.yaml or in"
-            " PYICEBERG_CATALOG__NAME__KEY.",
-        ),
+        as_json_option,
+        table_option,
+        catalog_properties_option,
         click.option(
             "--catalog", metavar="NAME", help="A configured catalog, with --table in LOCATION's place."
         ),
@@ -140,7 +145,7 @@ def of_a_table(command: F, *, further: str = "") -> F:
     return taking
 
 
-def _catalog(name: str | None, given: Pairs) -> str | Mapping[str, str]:
+def named_catalog(name: str | None, given: Pairs) -> str | Mapping[str, str]:
     """Return a catalog by its name, or by what is configured under it with some properties more."""
     from timeline.catalogs.clients.settings import configured_as
 

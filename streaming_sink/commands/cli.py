@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streaming_sink import __version__
-from streaming_sink.commands import clustering, earlier, inspecting, purging
+from streaming_sink.commands import clustering, earlier, inspecting, mirroring, purging
 from streaming_sink.commands import declaring as keys
 from streaming_sink.commands import quarantined as quarantine
 from streaming_sink.commands.arguments import also, of_a_table
@@ -209,6 +209,7 @@ for _each in (
     orphans,
     accept,
     *earlier.COMMANDS,
+    *mirroring.COMMANDS,
     *clustering.COMMANDS,
     *quarantine.COMMANDS,
     *keys.COMMANDS,

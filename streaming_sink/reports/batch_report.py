@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from planners.sizing import size_text
 from streaming_sink.options.values.tables import AnyTable, CatalogTable, as_table
 from streaming_sink.reports.cluster_report import ClusterReport
-from streaming_sink.reports.maintenance_report import FillReport
+from streaming_sink.reports.maintenance_report import FillReport, MirrorReport
 from timeline.retention.policy import snapshot_version
 from timeline.versions.head import Head
 from timeline.versions.staged import wap_id_of
@@ -79,9 +79,9 @@ class BatchReport:
     "files" (a work item whose files were consolidated)."""
     route: str = ""
     """"one task", "2 tasks" (or more) without a shuffle, "shuffle", or "as read"."""
-    maintenance: tuple[FillReport | ClusterReport, ...] = ()
+    maintenance: tuple[FillReport | ClusterReport | MirrorReport, ...] = ()
     """What was done for the table since the batch before: passes of fills and of clustering, in this batch or
-    beside the stream. Not stored in the table.
+    beside the stream, and what became of its mirror. Not stored in the table.
     """
     problem: str = ""
     """Why maintenance after the commit failed. Not stored in the table."""

@@ -1,5 +1,5 @@
-"""Reports of what a sink does for its tables after commits: fills, deliveries. Clustering has its own report,
-`streaming_sink/reports/cluster_report.py`.
+"""Reports of what a sink does for its tables after commits: fills, mirrors, deliveries. Clustering has its
+own report, `streaming_sink/reports/cluster_report.py`.
 """
 
 from __future__ import annotations
@@ -65,6 +65,36 @@ class FillReport:
         lines += [f"a fill beside the stream was left out: {it}" for it in self.problems]
         said = "; ".join(lines)
         return f"{self.waited}, so the batch waited: {said}" if self.waited else said
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorReport:
+    """What became of the mirror of a table: the table of a catalog that names its newest version."""
+
+    kind: ClassVar[str] = "mirror"
+    table: str
+    """The location of the table that is mirrored."""
+    mirror: str
+    """How reports call the table in the catalog."""
+    outcome: str
+    """"mirrored"; "current" (it named the newest version before); "forked" (what the catalog has there is no
+    version of the table, and was left as it is); "unknown" (no clear answer: the next pass finds out); or
+    "failed". No batch fails for it, and the next pass does what one has left.
+    """
+    version: int | None = None
+    """The version that the catalog names, where that is known."""
+    why: str = ""
+    milliseconds: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that `json.dumps` takes."""
+        return {"kind": self.kind, **asdict(self)}
+
+    def line(self) -> str:
+        """Return the report as a part of a log line."""
+        if self.version is None:
+            return f"the mirror {self.mirror} is {self.outcome}: {self.why}"
+        return f"the mirror {self.mirror} names version {self.version}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from streaming_sink.reports.batch_report import BatchReport
 from streaming_sink.reports.cluster_report import ClusterReport
-from streaming_sink.reports.maintenance_report import DeliveryReport, FillReport
+from streaming_sink.reports.maintenance_report import DeliveryReport, FillReport, MirrorReport
 
 _LOG = logging.getLogger("streaming_sink")
 
-MaintenanceReport = FillReport | ClusterReport
-Report = BatchReport | FillReport | ClusterReport | DeliveryReport
-"""What a sink reports. `kind` is "batch", "fill", "cluster" or "deliver"."""
+MaintenanceReport = FillReport | ClusterReport | MirrorReport
+Report = BatchReport | FillReport | ClusterReport | MirrorReport | DeliveryReport
+"""What a sink reports. `kind` is "batch", "fill", "cluster", "mirror" or "deliver"."""
 OnReport = Callable[[Report], object]
 
 

@@ -1,4 +1,4 @@
-"""What a sink does for its table after a commit: clusters, fills beside the stream, counts small files."""
+"""What a sink does for its table after a commit: clusters, fills, mirrors it, and counts small files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from streaming_sink.reports.reporting import MaintenanceReport
 from streaming_sink.reports.steps import Steps
 from streaming_sink.upkeep.clusterer import Clusterer
 from streaming_sink.upkeep.filler import Filler
+from streaming_sink.upkeep.mirroring import Mirroring
 from streaming_sink.upkeep.small_files import SmallFiles, count_small_files
 from timeline.plans.reservations import Reservations
 from timeline.table import Table
@@ -41,6 +42,7 @@ class Maintenance:
         self._options = options
         self._clusterer = Clusterer(options)
         self._filler = Filler(options)
+        self._mirroring = Mirroring(options)
 
     def has_published(self) -> bool:
         """Return whether a fill beside the stream has made a version since the last call, which the caller's
@@ -63,13 +65,14 @@ class Maintenance:
         touched: Collection[TablePartition],
         steps: Steps,
     ) -> Maintained:
-        """Cluster where that is due, fill where that is needed, and count small files. The batch is
+        """Cluster where that is due, fill where that is needed, mirror, and count small files. The batch is
         committed: a failure here is reported, and is no error of the batch.
         """
         reports: list[MaintenanceReport] = []
         try:
             reports += self._clusterer.after_commit(session, table, reservations, touched, steps)
             reports += self._filler.after_commit(session, table, reservations, touched, steps)
+            reports += self._mirroring.after_commit()
             small = count_small_files(table.head, touched, self._options.small_below_bytes)
             return Maintained(tuple(reports), small)
         except Exception as failure:  # noqa: BLE001 - the batch is committed, so no failure may raise
@@ -81,4 +84,5 @@ class Maintenance:
         """Wait for the passes beside the stream; return their reports unless they were returned before.
         TimeoutError if they take longer.
         """
-        return [*self._clusterer.finish(timeout_seconds), *self._filler.finish(timeout_seconds)]
+        each = (self._clusterer, self._filler, self._mirroring)
+        return [report for passes in each for report in passes.finish(timeout_seconds)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from streaming_sink.extras import MissingExtraError
 from streaming_sink.options.table_options import TableOptions, given_options
-from streaming_sink.options.values.tables import AnyTable, CatalogTable, as_table
+from streaming_sink.options.values.tables import AnyTable, CatalogTable, PathTable, as_table
 from streaming_sink.zones.audit import Audit, audit_option
 from streaming_sink.zones.zone_options import KEPT, KafkaTopic, Rules, SourceFolders
 from timeline.stores import StorageOptions, open_store
@@ -56,6 +56,10 @@ def given_to_zone(
     if rules is not KEPT and not isinstance(rules, Rules | None):
         raise TypeError(f'rules must be ingest.Rules, such as Rules(max_age="5 minutes"), not {rules!r}')
     place = None if table is None else as_table(table)
+    if isinstance(place, PathTable) and place.mirror is not None:
+        raise ValueError(
+            "a buffer zone keeps no mirror: leave it out, and run `streaming-sink mirror` at times"
+        )
     if isinstance(place, CatalogTable):
         place.check()
         at: str | None = place.address

@@ -1,4 +1,4 @@
-"""A table in an Iceberg catalog, by its name there, as a value."""
+"""A table in an Iceberg catalog, by its name there; it may also be the mirror of a table at a location."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from timeline.versions.addresses import catalog_address, identifier_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+
+    from timeline.catalogs.mirrors.mirroring import Mirror
 
 
 @dataclass(frozen=True, repr=False)
@@ -182,6 +184,16 @@ class CatalogTable(Value):
 
         found = find_by_uuid(self._connect(), tuple(self.table[:-1]), table_uuid)
         return None if found is None or found == self.table else replace(self, table=found).location
+
+    def mirror(self, storage_options: StorageOptions | None) -> Mirror:
+        """Return this table as one that names versions of a table at a location, whose files are reached with
+        these options. StoreUnavailableError where the catalog does not answer.
+        """
+        from timeline.catalogs.mirrors.mirroring import Mirror
+        from timeline.catalogs.mirrors.opening import connect_pointers
+
+        catalog = connect_pointers(self.catalog, lambda location: open_store(location, storage_options))
+        return Mirror(self.location, tuple(self.table), catalog, self.create_namespace)
 
     def _connect(self) -> Catalog:
         from timeline.catalogs.opening import connect_catalog

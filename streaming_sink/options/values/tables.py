@@ -26,11 +26,14 @@ class PathTable(Value):
     """A table at a location: a folder, or a URL such as "s3://lake/events".
 
     `storage_options` are obstore's (endpoint, region, credentials), or a picklable callable without arguments
-    that returns them; the driver and each task call it. They are in no repr and no dict.
+    that returns them; the driver and each task call it. They are in no repr and no dict. `mirror`: a table
+    of a catalog that names the newest version, for reading by others, and that nothing writes to; a sink
+    brings it up to date after each batch, beside the stream (docs/catalogs.md).
     """
 
     location: str
     storage_options: StorageOptions | None = field(default=None, metadata=APART, compare=False)
+    mirror: CatalogTable | None = field(default=None, metadata={"of": CatalogTable.from_dict})
 
     def __post_init__(self) -> None:
         given: Any = self.location
@@ -39,6 +42,11 @@ class PathTable(Value):
             raise ValueError(f"location must be a path or a URL such as s3://lake/events, not {location!r}")
         object.__setattr__(self, "location", location)
         check_given_storage(self.storage_options)
+        mirror: Any = self.mirror
+        if not isinstance(mirror, CatalogTable | None):
+            raise TypeError(
+                f'mirror must be a table in a catalog, as CatalogTable("db.t", "lake"), not {mirror!r}'
+            )
 
     def called(self, place: str) -> str:
         """Return how reports call the table, whose store spells its location so."""
@@ -50,8 +58,12 @@ class PathTable(Value):
         return self.store().location
 
     def check(self) -> None:
-        """Raise ValueError for a location or storage options that no store takes. Sends no request."""
+        """Raise ValueError for a location or storage options that no store takes, and for a mirror as that
+        says. Sends no request.
+        """
         self.store()
+        if self.mirror is not None:
+            self.mirror.check()
 
     def store(self) -> Store:
         """Return the store of the location. Sends no request."""
@@ -68,12 +80,18 @@ class PathTable(Value):
         )
 
     def drop(self) -> int:
-        """Drop the table, and return the number of the version that says so, as `drop_table`."""
-        return drop_table(self.store(), lambda address: self.beside(address).open())
+        """Drop the table, and return the number of the version that says so, as `drop_table`. Its mirror
+        leaves the catalog after that; MirrorForkedError where that has become another table, and stays.
+        """
+        store = self.store()
+        version = drop_table(store, lambda address: self.beside(address).open())
+        if self.mirror is not None:
+            self.mirror.mirror(self.storage_options).drop(store)
+        return version
 
     def beside(self, location: str) -> PathTable:
-        """Return the table at another location, reached as this one is."""
-        return replace(self, location=location)
+        """Return the table at another location, reached as this one is. It has no mirror."""
+        return replace(self, location=location, mirror=None)
 
     @property
     def default_quarantine(self) -> PathTable:
