@@ -10,6 +10,7 @@ from planners.spans import span_text
 from streaming_sink.commands.terminal import Figure, Id, amount, say, say_table
 from streaming_sink.reading.description import Description, SizeClass
 from streaming_sink.reading.files import FileDetails, PartitionDetails
+from streaming_sink.reading.mirrors import MirrorDetails
 from streaming_sink.reading.plans import PlanDetails
 from streaming_sink.reading.quarantined_rows import QuarantineDetails
 from streaming_sink.reading.snapshots import SnapshotDetails
@@ -25,6 +26,7 @@ def say_description(of: Description) -> None:
         ("format", f"Iceberg v{of.format_version}"),
         ("version", f"{of.version}, of {_time(of.updated_ms)}"),
         ("metadata", of.metadata),
+        *(("mirror", _mirrored(it)) for it in of.mirrors),
         ("snapshots", f"{of.snapshots:,}"),
         ("rows", f"{of.rows:,}"),
         ("size", f"{size_text(of.bytes)} in {amount(of.files, 'file')}{deletes}"),
@@ -175,6 +177,8 @@ def say_status(of: TableStatus) -> None:
         f"{amount(of.files, 'file')}, {of.small_files:,} of them small, at most {of.most_small_files:,} in a"
         f" partition; {amount(of.pending_plans, 'pending plan')}"
     )
+    for it in of.mirrors:
+        say(f"mirror {_mirrored(it)}")
     for warning in of.warnings:
         say(f"warning: {warning}")
     say("")
@@ -221,6 +225,15 @@ def say_quarantine(of: QuarantineDetails) -> None:
         say("")
         say(f"{it.row_id}: {it.reason}")
         say(f"  {it.row}")
+
+
+def _mirrored(of: MirrorDetails) -> str:
+    if of.fork:
+        return f"{of.name}: a fork, which is left as it is"
+    if of.version is None or of.behind_seconds is None:
+        return f"{of.name}: names no version yet"
+    behind = f", {amount(of.behind or 0, 'version')} and {span_text(of.behind_seconds * 1000)} behind"
+    return f"{of.name}: version {of.version}{behind if of.behind else ''}"
 
 
 def _state(of: FileDetails) -> str:

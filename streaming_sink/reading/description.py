@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from planners import FileSizing
 from streaming_sink.reading.files import PartitionDetails, sum_partitions
+from streaming_sink.reading.mirrors import MirrorDetails, list_mirrors
 from timeline.manifests.packed import PackedFiles
 from timeline.versions.head import Head
 from timeline.versions.partitioning import describe_spec
@@ -76,6 +77,8 @@ class Description:
     """When that version was committed, in milliseconds since the epoch."""
     metadata: str
     """The newest metadata file, as other engines are given it."""
+    mirrors: tuple[MirrorDetails, ...]
+    """The tables of catalogs that name one."""
     snapshots: int
     """Those that are kept."""
     snapshot_id: int | None
@@ -118,6 +121,7 @@ def describe(head: Head, sizing: FileSizing, on_read: Callable[[], object] = lam
         version=head.number,
         updated_ms=metadata.last_updated_ms,
         metadata=head.version.place,
+        mirrors=list_mirrors(head),
         snapshots=len(metadata.snapshots),
         snapshot_id=metadata.current_snapshot_id,
         rows=sum(it.rows for it in partitions),

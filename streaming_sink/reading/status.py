@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from planners.sizing import WARN_SMALL_FILES
 from streaming_sink.reading.files import PartitionDetails, list_partitions
+from streaming_sink.reading.mirrors import MirrorDetails, list_mirrors, warn_of_mirrors
 from streaming_sink.reading.plans import PlanDetails
 from streaming_sink.reading.snapshots import SnapshotDetails, list_snapshots
 from streaming_sink.reports.batch_report import reports_of
@@ -62,6 +63,7 @@ class TableStatus:
     most_small_files: int
     """In one partition."""
     pending_plans: int
+    mirrors: tuple[MirrorDetails, ...]
     warnings: tuple[str, ...]
     applications: tuple[ApplicationStatus, ...]
     """The one that committed last comes first."""
@@ -70,6 +72,7 @@ class TableStatus:
 def status_of(head: Head, plans: Sequence[PlanDetails], small_below: int, now_ms: int) -> TableStatus:
     """Return the status at a time, by the caller's clock, in milliseconds since the epoch."""
     states, partitions = applications(head.version), list_partitions(head, small_below)
+    mirrors = list_mirrors(head)
     return TableStatus(
         location=head.metadata.location,
         version=head.number,
@@ -77,7 +80,8 @@ def status_of(head: Head, plans: Sequence[PlanDetails], small_below: int, now_ms
         small_files=sum(it.small_files for it in partitions),
         most_small_files=max((it.small_files for it in partitions), default=0),
         pending_plans=sum(it.pending for it in plans),
-        warnings=tuple(_warnings(states, plans, partitions, small_below)),
+        mirrors=mirrors,
+        warnings=(*_warnings(states, plans, partitions, small_below), *warn_of_mirrors(mirrors)),
         applications=_applications(head, states, now_ms),
     )
 

@@ -12,6 +12,7 @@ from timeline.diagnosis.facts import facts_of
 from timeline.diagnosis.files import WrongFiles, check_files
 from timeline.diagnosis.findings import Diagnosis, Finding, Severity, count
 from timeline.diagnosis.lineage import Lineage, read_lineage
+from timeline.diagnosis.mirrors import check_mirrors, mirror_facts
 from timeline.diagnosis.missing import check_every_file_is_there
 from timeline.diagnosis.neighbours import (
     check_each_version_has_one_spelling,
@@ -69,6 +70,7 @@ def doctor(
     facts: Iterable[tuple[str, str]] = ()
     if lineage.head is not None and found is not None:
         facts = facts_of(lineage.head, found, len(lineage.versions))
+        facts = (*facts, *mirror_facts(store, lineage.head))
     return Diagnosis(store.location, (), ()).extended(facts, findings)
 
 
@@ -95,6 +97,7 @@ def _findings(
         yield from check_files(found, wrong, stored, lineage.head)
         yield from check_staged(wrong, lineage.head)
         yield from check_deletes(found)
+        yield from check_mirrors(store, lineage, lineage.head)
         yield from check_outbox(lineage.head, open_other)
         yield from check_main_tables(lineage.head, open_other)
         yield from check_the_store_is_safe(store, lineage.head, probe, environment)

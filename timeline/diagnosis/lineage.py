@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from timeline import names, properties
 from timeline.errors import CorruptTableError
 from timeline.features import DROPPED, required_features
+from timeline.retention.mirrored import notes_of_mirrors
 from timeline.stores.base import Listed, Store, read_if_there
 from timeline.stores.local import is_unfinished
 from timeline.versions.version_file import Version, parse_version
@@ -41,6 +43,8 @@ class Lineage:
     """Version → why it cannot be taken, and its bytes."""
     head: Version | None = None
     """The highest version; None where there is none, or it cannot be taken."""
+    held: frozenset[int] = frozenset()
+    """The versions that are kept since mirrors name them, however old they are (R36)."""
 
     @property
     def highest(self) -> int:
@@ -49,13 +53,14 @@ class Lineage:
     @property
     def missing(self) -> list[int]:
         """The numbers that no version has, between the lowest that belongs to the lineage and the highest."""
-        lowest = min(self.versions.keys() - set(self.strays), default=0)
+        lowest = min(self.versions.keys() - set(self.strays) - self.held, default=0)
         return [number for number in range(lowest + 1, self.highest) if number not in self.versions]
 
     @property
     def strays(self) -> list[int]:
         """The versions that the head does not descend from: it went through another commit of that number."""
-        return [n for n, place in self.places.items() if not self._is_of_the_lineage(place)]
+        strays = [n for n, place in self.places.items() if not self._is_of_the_lineage(place)]
+        return [number for number in strays if number not in self.held]
 
     def _is_of_the_lineage(self, place: LineagePlace) -> bool:
         if self.head is None:
@@ -93,6 +98,9 @@ def read_lineage(store: Store) -> Lineage:
     lineage = Lineage(hint, versions, sorted(strangers))
     for number in sorted(versions):
         _read_version(store, lineage, number)
+    if lineage.head is not None:
+        with suppress(CorruptTableError):  # a finding says so
+            lineage.held = frozenset(note.version for note in notes_of_mirrors(store, lineage.head))
     return lineage
 
 

@@ -105,7 +105,7 @@ def _check_lineage_is_stated(head: Version) -> Iterator[Finding]:
 
 def _check_live_versions_are_logged(lineage: Lineage, head: Version) -> Iterator[Finding]:
     logged = {names.version_number(entry.metadata_file) for entry in head.metadata.metadata_log}
-    strays = set(lineage.strays)
+    strays = {*lineage.strays, *lineage.held}
     unlogged = [n for n in lineage.versions if n not in logged and n != head.number and n not in strays]
     if unlogged:
         yield Finding(
