@@ -21,6 +21,7 @@ from streaming_sink.zones import write_audit_publish
 from streaming_sink.zones.planning.flux import Flux
 from tests.simulation.catalogs.key_mutations import KEYED_CATALOG_SWITCHES
 from tests.simulation.catalogs.mutations import CATALOG_SWITCHES
+from tests.simulation.mirror_mutations import MIRROR_SWITCHES
 from tests.simulation.switch import Switch
 from timeline import outbox
 from timeline.changes import key_changes
@@ -564,6 +565,7 @@ SWITCHES = (
            "return table.on_head(look_at)", "return look_at(table.head)", keyed=True, rare=True),
     *CATALOG_SWITCHES,
     *KEYED_CATALOG_SWITCHES,
+    *MIRROR_SWITCHES,
 )  # fmt: skip
 
 ELSEWHERE = (
@@ -614,6 +616,11 @@ ELSEWHERE = (
         "R28",
         "a commit is known by a file that another one may have added",
         "seed 4000181; tests/unit/timeline/test_references.py",
+    ),
+    (
+        "R36",
+        "where nothing is compared, later notes are not looked at after a move",
+        "tests/unit/timeline/catalogs/test_mirrors.py",
     ),
     (
         "features",

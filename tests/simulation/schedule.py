@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from random import Random
+from unittest import mock
 
 from tests.simulation import (
     cleaners,
@@ -15,6 +16,7 @@ from tests.simulation import (
     ingesters,
     key_files,
     keyed,
+    mirrors,
     others,
     outboxes,
     repartitioners,
@@ -33,6 +35,7 @@ from tests.simulation.simulation import BY_P, PARTITIONS, SCHEMA, Query, Report,
 from tests.simulation.store import Weather
 from timeline import properties
 from timeline.errors import TableDroppedError
+from timeline.retention import mirrored
 from timeline.table import Table
 from timeline.versions.keys import TABLE_SCOPE
 
@@ -81,9 +84,15 @@ KEYED_CATALOGS = 6_000_000
 """From this seed on schedules are of one table with a key in a catalog, which other engines write to."""
 
 
+MIRRORS = 7_000_000
+"""From this seed on schedules are of one table, which has a mirror in a catalog."""
+
+
 def run(seed: int, traced: bool = False) -> Report:
     """Run the schedule of a seed to its end, or to the first violation."""
     with small_constants(seed):
+        if seed >= MIRRORS:
+            return _run_mirrored(Simulation(seed, traced))
         if seed >= KEYED_CATALOGS:
             return _run_keyed_in_a_catalog(Simulation(seed, traced, KeyedCatalogOracle))
         if seed >= CATALOGS:
@@ -148,6 +157,20 @@ def _run_keyed_in_a_catalog(sim: Simulation) -> Report:
         if world.purging is not None:
             stack.enter_context(world.purging.read_and_written())
         return sim.run(lambda sim: world.arrange(_starter(sim), weather), lambda sim: world.finish())
+
+
+def _run_mirrored(sim: Simulation) -> Report:
+    mirrored_table = mirrors.Mirrors(sim)
+
+    def arrange(sim: Simulation) -> None:
+        _arrange(sim, mirrored_table.start)
+
+    def finish(sim: Simulation) -> None:
+        _finish(sim)
+        mirrored_table.finish()
+
+    with mock.patch.object(mirrored, "HELD_MS", mirrors.HELD_MS):
+        return sim.run(arrange, finish)
 
 
 def _ingestion(*, audited: bool) -> tuple[Callable[[Simulation], None], Callable[[Simulation], None]]:
@@ -232,7 +255,7 @@ def _finish_keyed(sim: Simulation, world: keyed.Keyed, log: Log | None, purging:
         sim.scheduler.start("last purger", purging.purge_in_the_end(wanted), 1000.0)
 
 
-def _arrange(sim: Simulation) -> None:
+def _arrange(sim: Simulation, start_more: Callable[[Callable[..., None]], None] = lambda _: None) -> None:
     random, stormy = sim.random, sim.seed % STORMY == 0
     sim.skewed = random.random() < 0.5
     # Drawn apart, so that schedules without it are as they were.
@@ -272,6 +295,7 @@ def _arrange(sim: Simulation) -> None:
             writers.append_at_times(sim, "plain", random.randrange(2, 6), fills, deadline),
         )
     _start_others(sim, start, deadline, deltas.change_rows)
+    start_more(start)
 
 
 def _dropping(sim: Simulation) -> bool:
@@ -337,7 +361,7 @@ def _start_others(
         start("tagger", others.tag(sim))
     if random.random() < 0.15:
         start("deleter", others.delete_rows(sim, random.randrange(1, 3)))
-    if random.random() < 0.07:
+    if random.random() < 0.07 and sim.seed < MIRRORS:
         start("operator", others.make_again(sim))
     for number in range(3 if stormy else random.choice([0, 1, 2])):
         start(f"reader{number}", others.read(sim, random.randrange(2, 7)))

@@ -11,7 +11,17 @@ from multiprocessing import Pool
 from pathlib import Path
 
 from tests.simulation.mutations import ELSEWHERE, SWITCHES
-from tests.simulation.schedule import AUDITS, CATALOGS, INGESTION, KEYED_CATALOGS, KEYS, OUTBOXES, STORMY, run
+from tests.simulation.schedule import (
+    AUDITS,
+    CATALOGS,
+    INGESTION,
+    KEYED_CATALOGS,
+    KEYS,
+    MIRRORS,
+    OUTBOXES,
+    STORMY,
+    run,
+)
 from tests.simulation.switch import Switch
 
 MOST_SEEDS = 3000
@@ -67,6 +77,7 @@ def _score_one(numbered: tuple[int, int | None], most: int) -> Scored:
     first_seed = AUDITS if switch.audited else INGESTION if switch.buffered else first_seed
     first_seed = CATALOGS if switch.catalog else first_seed
     first_seed = KEYED_CATALOGS if switch.keyed_catalog else first_seed
+    first_seed = MIRRORS if switch.mirrored else first_seed
     step = STORMY if switch.stormy else 1
     seeds = range(first_seed, first_seed + most * step, step)
     with switch.thrown():

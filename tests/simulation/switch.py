@@ -42,6 +42,8 @@ class Switch:
     """Only a table in a catalog shows it: run schedules of one."""
     keyed_catalog: bool = False
     """Only changes by key beside other engines show it: run schedules of a table with a key in a catalog."""
+    mirrored: bool = False
+    """Only a mirror shows it: run schedules of a table that has one."""
     rare: bool = False
     """It takes more schedules than CI has time for."""
 

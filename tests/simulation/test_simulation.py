@@ -12,7 +12,16 @@ from functools import cache
 import pytest
 
 from tests.simulation.mutations import SWITCHES
-from tests.simulation.schedule import AUDITS, CATALOGS, INGESTION, KEYED_CATALOGS, KEYS, OUTBOXES, run
+from tests.simulation.schedule import (
+    AUDITS,
+    CATALOGS,
+    INGESTION,
+    KEYED_CATALOGS,
+    KEYS,
+    MIRRORS,
+    OUTBOXES,
+    run,
+)
 from tests.simulation.score import Scored, known_seeds, markdown, score
 from tests.simulation.simulation import Report
 
@@ -25,6 +34,7 @@ SCHEDULES_OF_INGESTION = SCHEDULES * 6 // 10
 SCHEDULES_OF_AUDITS = SCHEDULES * 7 // 10
 SCHEDULES_OF_CATALOGS = SCHEDULES // 2
 SCHEDULES_OF_KEYED_CATALOGS = SCHEDULES * 3 // 10
+SCHEDULES_OF_MIRRORS = SCHEDULES * 2 // 10
 _MUST_BE_MET = (
     "a delete file shared", "a file is live again", "acknowledged", "another had changed the partitioning",
     "another run took over", "batch skipped", "crash", "create conflict", "create duplicate",
@@ -110,6 +120,14 @@ _MUST_BE_MET_BY_KEYED_CATALOGS = (
 )  # fmt: skip
 
 
+_MUST_BE_MET_BY_MIRRORS = (
+    "crash", "dropped from the catalog", "expired file deleted", "fork below the head", "mirror is a fork",
+    "mirror outdated", "mirror's begin late", "mirror's move conflict", "mirror's move duplicate",
+    "mirror's move late", "mirror's move lost_reply", "mirror's move lost_request", "mirrored",
+    "version deleted", "written through the catalog",
+)  # fmt: skip
+
+
 @cache
 def _reports() -> list[Report]:
     return _run(range(SCHEDULES))
@@ -145,6 +163,11 @@ def _reports_of_keyed_catalogs() -> list[Report]:
     return _run(range(KEYED_CATALOGS, KEYED_CATALOGS + SCHEDULES_OF_KEYED_CATALOGS))
 
 
+@cache
+def _reports_of_mirrors() -> list[Report]:
+    return _run(range(MIRRORS, MIRRORS + SCHEDULES_OF_MIRRORS))
+
+
 def _run(seeds: range) -> list[Report]:
     with ProcessPoolExecutor(2, initializer=sys.settrace, initargs=(None,)) as pool:  # see score
         return list(pool.map(run, seeds, chunksize=10))
@@ -154,6 +177,7 @@ def _run(seeds: range) -> list[Report]:
 def test_no_schedule_breaks_a_rule() -> None:
     reports = [*_reports(), *_reports_of_two_tables(), *_reports_of_keys(), *_reports_of_ingestion()]
     reports += [*_reports_of_audits(), *_reports_of_catalogs(), *_reports_of_keyed_catalogs()]
+    reports += _reports_of_mirrors()
     broken = {report.seed: report.violation for report in reports if report.violation}
     assert not broken, f"replay with: python -m tests.simulation {min(broken)}"
 
@@ -169,6 +193,7 @@ def test_the_schedules_meet_what_they_are_for() -> None:
         (_reports_of_audits(), _MUST_BE_MET_BY_AUDITS),
         (_reports_of_catalogs(), _MUST_BE_MET_BY_CATALOGS),
         (_reports_of_keyed_catalogs(), _MUST_BE_MET_BY_KEYED_CATALOGS),
+        (_reports_of_mirrors(), _MUST_BE_MET_BY_MIRRORS),
     ):
         met: Counter[str] = Counter()
         for report in reports:
