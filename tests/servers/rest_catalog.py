@@ -32,14 +32,18 @@ class RestCatalog:
 
 
 @contextlib.contextmanager
-def rest_catalog(folder: Path) -> Iterator[RestCatalog]:
-    """Run a server of an empty catalog till the block is left."""
+def rest_catalog(folder: Path, *, registers_over: bool = False) -> Iterator[RestCatalog]:
+    """Run a server of an empty catalog till the block is left. `registers_over`: it registers metadata over a
+    table that is there, which Iceberg's own does not.
+    """
     made, port = _made(), launch.free_port()
     warehouse = folder / "warehouse"
     warehouse.mkdir()
     command = [binaries.java(), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", _class_path(made)]
     command += ["org.apache.iceberg.rest.Loopback", str(port), f"warehouse={warehouse}", "clients=4"]
     command += [f"uri=jdbc:sqlite:file:{folder / 'catalog.db'}?busy_timeout=10000"]
+    if registers_over:
+        command += ["catalog-impl=org.apache.iceberg.rest.Loopback$RegisteringOver"]
     uri = f"http://127.0.0.1:{port}"
     with launch.running(command, folder, {}, f"{uri}/v1/config"):
         yield RestCatalog(uri, warehouse)
