@@ -250,7 +250,9 @@ def test_a_table_that_is_dropped_takes_its_mirror_along(case: Case, served: Serv
 def test_processes_that_are_killed_leave_a_mirror_that_the_next_call_brings_up(
     served: Served, tmp_path: Path
 ) -> None:
-    """Two of them commit and mirror at once, and are killed, five times."""
+    """Two of them commit and mirror at once, and are killed, several times."""
+    if served.properties["type"] == "hive":
+        pytest.skip("a lock of the dead is ended after 330 s; its commits are killed elsewhere")
     from tests.unit.timeline.world import SCHEMA
     from timeline.table import Table
 

@@ -10,7 +10,7 @@ from streaming_sink.errors import ErrorKind
 KINDS = {
     ErrorKind.TRY_AGAIN: {"BufferZoneFullError", "CommitStateUnknownError", "StoreUnavailableError"},
     ErrorKind.PLAN_AGAIN: {"CommitConflictError", "RowsChangedError"},
-    ErrorKind.REPAIR: {"CorruptTableError", "TableReplacedError"},
+    ErrorKind.REPAIR: {"CorruptTableError", "MirrorForkedError", "TableReplacedError"},
     ErrorKind.FIX_THE_CALL: {
         "AuditFailedError",
         "CheckpointRegressionError",
