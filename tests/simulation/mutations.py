@@ -168,7 +168,8 @@ SWITCHES = (
            "max(known, self.cutoff)", "self.cutoff", stormy=True),
     # ------------------------------------------------------------------------------------------ expiry
     Switch("R7", "files go as soon as their snapshots expire", garbage, "sweep",
-           "elif later < SAFE_DISTANCE or age_of(pending) < grace_ms:", "elif False:"),
+           "elif later < SAFE_DISTANCE or age_of(pending) < grace_ms or pending.version > held_from:",
+           "elif False:"),
     Switch("R7", "the note of a lost commit ends the grace of another's expiry", garbage, "sweep",
            "for note in waits for record in note.expired", "for note in () for record in note.expired"),
     Switch("R7", "the note of a lost commit ends the grace of what a tag had kept", garbage, "sweep",
