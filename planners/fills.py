@@ -48,7 +48,7 @@ from planners.folds import (
 from planners.model import TableFile, TablePartition
 from planners.partitions import partition_of, sort_key
 from planners.printing import EXPLAINED_LINES, joined, table, uncounted
-from planners.shared_deletes import PlannedRunMerge, merges_of_runs
+from planners.shared_deletes import PlannedRunMerge, merges_of_runs, reached_by
 from planners.sizing import FOLD_ABOVE, FileSizing
 from planners.small_files import (
     SMALL_FILES_AT_MOST,
@@ -176,12 +176,14 @@ def plan_fills(
         fills += [PlannedFill(partition, (it,), (), why_worn(it)) for it in most_worn[:files_a_pass]]
     taken = {file.path for fill in fills for file in fill.inputs}
     deleted_from = [file for file in files if file.deletes]
+    run_merges = tuple(merges_of_runs(deleted_from))
+    shared = set(reached_by(run_merges, deleted_from))
     return FillPlan(
         tuple(fills),
         max((len(small) for small in free.values()), default=0),
-        tuple(merges_of_deletes(deleted_from, taken)),
+        tuple(merges_of_deletes(deleted_from, taken, shared)),
         max((len(file.deletes) for file in deleted_from if has_open_deletes(file)), default=0),
-        tuple(merges_of_runs(deleted_from)),
+        run_merges,
     )
 
 

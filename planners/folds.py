@@ -81,15 +81,19 @@ def has_open_deletes(file: TableFile) -> bool:
     return file.content is FileContent.DATA and file.reserved_by is None
 
 
-def merges_of_deletes(files: Iterable[TableFile], rewritten: Collection[str]) -> Iterator[PlannedDeleteMerge]:
+def merges_of_deletes(
+    files: Iterable[TableFile], rewritten: Collection[str], shared: Collection[str]
+) -> Iterator[PlannedDeleteMerge]:
     """Yield the merges of the files that have too many delete files of their own, but for those that are
-    rewritten, by their paths; in the order of paths.
+    rewritten, by their paths; in the order of paths. `shared`: the paths of those to which a shared delete
+    file may apply from now on.
     """
     for file in sorted(files, key=lambda it: it.path):
         if file.content is FileContent.DATA and file.path not in rewritten:
             own = (it for it in file.deletes if it.run is None)
             deletes = sorted(own, key=lambda it: (it.rows, it.path))
-            most = DELETE_FILES_AT_MOST if len(deletes) == len(file.deletes) else _BESIDE_SHARED
+            is_alone = len(deletes) == len(file.deletes) and file.path not in shared
+            most = DELETE_FILES_AT_MOST if is_alone else _BESIDE_SHARED
             if len(deletes) > (most if has_open_deletes(file) else _BESIDE_PLANS * most):
                 rows = [it.rows for it in deletes]
                 count = best_repaid(rows, sum(rows), most - 1)

@@ -119,5 +119,15 @@ def merges_of_runs(files: Sequence[TableFile]) -> Iterator[PlannedRunMerge]:
             yield PlannedRunMerge(partition, tuple(merged), max(map(len, runs[:count])), len(runs))
 
 
+def reached_by(merges: Iterable[PlannedRunMerge], files: Sequence[TableFile]) -> Iterator[str]:
+    """Yield the paths of the data files to which a shared delete file of these merges may apply once they are
+    executed: all between the first and the last one to which one of theirs does now.
+    """
+    for merge in merges:
+        merged, same = set(merge.deletes), [it for it in files if partition_of(it) == merge.partition]
+        now = [file.path for file in same if not merged.isdisjoint(file.deletes)]
+        yield from (file.path for file in same if min(now) <= file.path <= max(now))
+
+
 def _rows(run: Iterable[PositionDeletes]) -> int:
     return sum(each.rows for each in run)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from planners import FileSizing
@@ -255,6 +255,7 @@ class Table:
     most=st.sampled_from([1, 30, 900]),
     seed=st.integers(0, 2**32),
 )
+@example(files=10, touched=[10, 10, 1, 10], most=30, seed=104279460).via("a merge of runs reaches a ninth")
 def test_any_stream_of_deletes_keeps_the_bounds(files: int, touched: list[int], most: int, seed: int) -> None:
     dice = random.Random(seed)
     table = Table({path: TableFile(path, (), FULL * WIDTH, FULL) for path in paths(files)})
