@@ -32,7 +32,7 @@ from tests.servers.proxy import Fault, Proxy, Request
 from tests.servers.rest_catalog import RestCatalog, rest_catalog
 from tests.servers.sql import Sql
 from tests.spark.children import Child
-from tests.tiers import IN_SOAK
+from tests.tiers import IN_SOAK, only_in_soak
 from timeline import names
 from timeline.changes.changes import SetProperties
 from timeline.retention.mirrored import list_mirror_notes
@@ -331,7 +331,7 @@ _FAULTS = [Fault.RESET_BEFORE, Fault.RESET_AFTER, Fault.ERROR_BEFORE, Fault.ERRO
 
 
 @pytest.mark.parametrize("fault", _FAULTS)
-@pytest.mark.parametrize("which", ["POST", "GET"])
+@pytest.mark.parametrize("which", ["POST", pytest.param("GET", marks=only_in_soak)])
 def test_answers_of_a_rest_catalog_that_are_lost_are_looked_up(
     rest: RestCatalog, tmp_path: Path, fault: Fault, which: str
 ) -> None:
@@ -361,6 +361,7 @@ def test_answers_of_a_rest_catalog_that_are_lost_are_looked_up(
 # Glue ---------------------------------------------------------------------------------------------
 
 
+@only_in_soak
 @pytest.mark.spark
 def test_a_table_in_an_object_store_has_a_mirror_in_glue(s3: Server, spark: SparkSession) -> None:
     pytest.importorskip("boto3", reason="pip install boto3")
