@@ -121,7 +121,7 @@ def merges_of_runs(files: Sequence[TableFile]) -> Iterator[PlannedRunMerge]:
 
 def reached_by(merges: Iterable[PlannedRunMerge], files: Sequence[TableFile]) -> Iterator[str]:
     """Yield the paths of the data files to which a shared delete file of these merges may apply once they are
-    executed: all between the first and the last one to which one of theirs does now.
+    executed: all between the first and the last one to which a delete file that is merged applies now.
     """
     for merge in merges:
         merged, same = set(merge.deletes), [it for it in files if partition_of(it) == merge.partition]
