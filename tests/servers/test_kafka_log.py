@@ -20,6 +20,7 @@ from streaming_sink.zones.planning.flux import Flux
 from tests import jars
 from tests.servers import kafka
 from tests.spark.streams import metadata_file
+from tests.tiers import only_in_soak
 from timeline.errors import StoreUnavailableError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kafka_buffer.py"
@@ -49,6 +50,7 @@ def sources(folder: Path, *names: str) -> list[str]:
     return [str(folder / "drop" / f"{name}.parquet") for name in names]
 
 
+@only_in_soak
 def test_files_are_planned_once_from_a_topic_that_zones_and_strangers_share(
     broker: kafka.Broker, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def test_the_notebook_on_file_sizes_runs_and_no_table_loses_a_row(
     assert said.count("336,776 rows") == 3
 
 
+@only_in_soak
 @pytest.mark.notebook
 @pytest.mark.slow
 @pytest.mark.spark
@@ -77,6 +78,7 @@ def test_the_notebook_on_a_changing_stream_runs_and_counts_every_line(
     assert said == "11,978 rows in the table and 22 in the quarantine, of 12,000 lines\n"
 
 
+@only_in_soak
 @pytest.mark.notebook
 @pytest.mark.slow
 @pytest.mark.spark
