@@ -113,7 +113,8 @@ class Mirroring:
             self._opened = None
             outcome = _OUTCOMES.get(type(failure), "failed")
             why = f"{type(failure).__name__}: {failure}"
-            _LOG.warning("the mirror is left as it is, and the stream goes on: %s", why, exc_info=failure)
+            unforeseen = failure if outcome == "failed" else None
+            _LOG.warning("the mirror is left as it is, and the stream goes on: %s", why, exc_info=unforeseen)
             report = replace(report, outcome=outcome, why=why)
         report = replace(report, milliseconds=_since(began))
         hand_over(self._options.on_report, report)
