@@ -73,10 +73,8 @@ class RunPlaces:
         if not len(self._places):
             return np.full(len(files), NOWHERE, np.int64)
         wanted = _hashes_of(files.locations)
-        at, ascending = (
-            np.empty(len(files), np.int64),
-            np.argsort(wanted[0]),
-        )  # so that memory is read in order
+        at = np.empty(len(files), np.int64)
+        ascending = np.argsort(wanted[0])  # so that memory is read in order
         at[ascending] = np.searchsorted(self._hashes[0], wanted[0][ascending])
         at = np.minimum(at, len(self._places) - 1)
         found: np.ndarray = np.where((self._hashes[:, at] == wanted).all(axis=0), self._places[at], NOWHERE)
