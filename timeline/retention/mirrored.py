@@ -69,6 +69,11 @@ def list_mirror_notes(store: Store) -> list[MirrorNote]:
     return sorted(MirrorNote(*parts) for parts in listed if parts is not None)
 
 
+def notes_of_mirror(store: Store, digest: str) -> list[MirrorNote]:
+    """Return the notes on one mirror, by version. One LIST."""
+    return [note for note in list_mirror_notes(store) if note.digest == digest]
+
+
 def read_mirrors(store: Store, head: Head | Version) -> list[MirrorState]:
     """Return what the notes say of each mirror that a head has. No request where it has none."""
     mirrors, uuid = mirrors_of(head.metadata.properties), head.metadata.table_uuid

@@ -39,13 +39,15 @@ from timeline.errors import (
 )
 from timeline.names import mirror_fork_path, version_number, version_path
 from timeline.retention import policy
-from timeline.retention.mirrored import MirrorNote, list_mirror_notes, mirror_digest, write_fork
+from timeline.retention.mirrored import MirrorNote, mirror_digest, notes_of_mirror, write_fork
 from timeline.slots.retrying import StillUnknownError, until_known
 from timeline.stores.base import Store, read_if_there
 from timeline.table import Table
 from timeline.versions.mirrors import mirrors_of
 
 _PATIENCE_SECONDS = 20.0
+_SLEPT_MS = 60_000
+"""A process that has taken so long to move a mirror may have slept, and looks whether the version is old."""
 
 
 class PointerCatalog(Protocol):
@@ -97,20 +99,20 @@ class Mirror:
         clear answer, and else as `Table.commit`. A call that failed is completed by the next one.
         """
         table.refresh()
-        if self.name not in mirrors_of(table.head.properties):
-            with suppress(CommitConflictError):  # another process was first
-                table.commit([AddMirror(self.name)])
-        environment = table.log.environment
+        environment, moved = table.log.environment, list[int]()
         try:
-            return until_known(environment, environment.monotonic() + _PATIENCE_SECONDS)(
-                self._move, table, []
-            )
-        except StillUnknownError as failure:
-            raise CommitStateUnknownError(
-                f"it is not known which version the mirror {self.name} names. The next call finds out:"
-                f" {table.store.location}: {failure.__cause__}",
-                location=table.store.location,
-            ) from failure
+            while True:
+                known = len(moved)
+                try:
+                    give_up_at = environment.monotonic() + _PATIENCE_SECONDS
+                    return until_known(environment, give_up_at)(self._move, table, moved)
+                except StillUnknownError as failure:
+                    if len(moved) == known:  # one that slept may have set the mirror back: it looks again
+                        raise CommitStateUnknownError(
+                            f"it is not known which version the mirror {self.name} names. The next call finds"
+                            f" out: {table.store.location}: {failure.__cause__}",
+                            location=table.store.location,
+                        ) from failure
         except MirrorForkedError as fork:
             with suppress(StoreUnavailableError):
                 write_fork(table.store, self._digest(table), self.name, str(fork))
@@ -142,7 +144,11 @@ class Mirror:
         """Do one round of the steps. StillUnknownError where another one is to decide. `moved` gets the
         version that the catalog was moved to.
         """
+        if not self._is_stated(table):
+            with suppress(CommitConflictError):  # another process was first
+                table.commit([AddMirror(self.name)])
         store, digest, uuid = table.store, self._digest(table), str(table.head.metadata.table_uuid)
+        now_ms, began_ms = table.log.environment.now_ms, table.log.environment.now_ms()
         with self._answered():
             place = self.catalog.read_pointer(self.identifier)
             at = 0 if place is None else self._check_is_of(store, uuid, place)
@@ -162,12 +168,20 @@ class Mirror:
                 moved.append(at)
                 if at < newest:
                     raise StillUnknownError from CommitConflictError(f"an earlier call was to name {at}")
+                if (
+                    now_ms() - began_ms > _SLEPT_MS
+                    and table.refresh().number - at >= policy.VERSIONS_ALWAYS_KEPT
+                ):
+                    raise StillUnknownError from CommitConflictError(f"{at} was named late")
             elif not is_as_left:
                 self._note(table, None)
-        notes = _notes_of(store, digest)
+        notes = notes_of_mirror(store, digest)
         latest = max((each.version for each in notes), default=at)
         if latest > at and latest <= table.refresh().number:
             raise StillUnknownError from CommitConflictError(f"another process names {latest}")
+        if not self._is_stated(table) or at not in {each.version for each in notes}:
+            table.refresh()
+            raise StillUnknownError from CommitConflictError("another process has forgotten the mirror")
         earlier = [each.path for each in notes if each.version < at]
         with suppress(StoreUnavailableError):  # they hold what they name for a day
             store.delete([*earlier, mirror_fork_path(digest)])
@@ -186,6 +200,9 @@ class Mirror:
             if note.version > table.refresh().number - policy.VERSIONS_ALWAYS_KEPT:
                 return note
         raise StillUnknownError from CommitConflictError("the table has grown by a hundred versions since")
+
+    def _is_stated(self, table: Table) -> bool:
+        return self.name in mirrors_of(table.head.properties)
 
     def _digest(self, table: Table) -> str:
         return mirror_digest(self.name, table.head.metadata.table_uuid)
@@ -262,7 +279,7 @@ def forget_mirror(table: Table, name: str) -> None:
         with suppress(CommitConflictError):  # another process was first
             table.commit([RemoveMirror(name)])
     digest = mirror_digest(name, table.head.metadata.table_uuid)
-    notes = [note.path for note in _notes_of(table.store, digest)]
+    notes = [note.path for note in notes_of_mirror(table.store, digest)]
     table.store.delete([*notes, mirror_fork_path(digest)])
 
 
@@ -270,11 +287,7 @@ def _later_note(store: Store, digest: str, versions: range) -> MirrorNote | None
     """Return the note of another call that is to name one of these versions, or was; None where there is
     none.
     """
-    return next((note for note in reversed(_notes_of(store, digest)) if note.version in versions), None)
-
-
-def _notes_of(store: Store, digest: str) -> list[MirrorNote]:
-    return [note for note in list_mirror_notes(store) if note.digest == digest]
+    return next((note for note in reversed(notes_of_mirror(store, digest)) if note.version in versions), None)
 
 
 def _uuid_in(store: Store, path: str) -> str | None:
