@@ -53,8 +53,8 @@ def mirror(
     table = PathTable(location, storage_options, target)
     if forget:
         unmirror(table)
-        value = {"table": location, "mirror": target.location, "outcome": "forgotten"}
-        return say_either(as_json, value, f"nothing is kept for {target.location} any more")
+        value = {"table": location, "mirror": target.mirror_name, "outcome": "forgotten"}
+        return say_either(as_json, value, f"nothing is kept for {target.mirror_name} any more")
     report = bring_up(table)
     return say_either(as_json, report.to_dict(), report.line())
 

@@ -38,7 +38,7 @@ def mirror(table: AnyTable) -> MirrorReport:
     done = target.mirror(place.storage_options).bring_up(opened)
     return MirrorReport(
         table=opened.store.location,
-        mirror=target.location,
+        mirror=target.mirror_name,
         outcome="mirrored" if done.moved else "current",
         version=done.version,
         milliseconds=_since(began),
@@ -53,7 +53,7 @@ def unmirror(table: AnyTable) -> None:
     from timeline.catalogs.mirrors.mirroring import forget_mirror
 
     place, target = _mirrored(table)
-    forget_mirror(place.open(), target.location)
+    forget_mirror(place.open(), target.mirror_name)
 
 
 def _mirrored(table: AnyTable) -> tuple[PathTable, CatalogTable]:
@@ -100,7 +100,7 @@ class Mirroring:
         assert self._place.mirror is not None
         began = perf_counter()
         report = MirrorReport(
-            table=self._options.location, mirror=self._place.mirror.location, outcome="failed"
+            table=self._options.location, mirror=self._place.mirror.mirror_name, outcome="failed"
         )
         try:
             if self._opened is None:

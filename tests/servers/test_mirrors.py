@@ -148,7 +148,7 @@ def test_after_each_batch_the_catalog_names_its_version(case: Case, served: Serv
         report = case.land(number)
         case.sink.finish()
         last = case.mirrored()[-1]
-        assert (last.outcome, last.mirror) == ("mirrored", case.target.location)
+        assert (last.outcome, last.mirror) == ("mirrored", case.target.mirror_name)
         assert served.version(case.name) == last.version
         assert last.version is not None
         assert last.version >= report.version

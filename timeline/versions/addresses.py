@@ -13,8 +13,12 @@ _IN_CATALOG = "catalog:"
 
 def catalog_address(identifier: Iterable[str]) -> str:
     """Return the address of a table of a catalog, such as "catalog:db.events"."""
-    parts = (part.replace("%", "%25").replace(".", "%2E") for part in identifier)
-    return _IN_CATALOG + ".".join(parts)
+    return _IN_CATALOG + dotted(identifier)
+
+
+def dotted(identifier: Iterable[str]) -> str:
+    """Return the parts of a name between dots, and the dots within a part escaped."""
+    return ".".join(part.replace("%", "%25").replace(".", "%2E") for part in identifier)
 
 
 def identifier_of(address: str) -> tuple[str, ...] | None:

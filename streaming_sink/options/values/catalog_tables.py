@@ -16,7 +16,7 @@ from timeline.dropping import drop_with
 from timeline.stores import StorageOptions, open_store
 from timeline.stores.base import Store
 from timeline.table import Table
-from timeline.versions.addresses import catalog_address, identifier_of
+from timeline.versions.addresses import catalog_address, dotted, identifier_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -90,6 +90,15 @@ class CatalogTable(Value):
     def address(self) -> str:
         """How tables of the same catalog name it."""
         return catalog_address(self.table)
+
+    @property
+    def mirror_name(self) -> str:
+        """How a table at a location calls this one, where it is its mirror: by what its catalog is known by
+        among all others, since those of two catalogs are two mirrors. ValueError as `check`.
+        """
+        from timeline.catalogs.clients.settings import settings_of, shown_catalog
+
+        return f"{shown_catalog(settings_of(self.catalog))}:{dotted(self.table)}"
 
     @property
     def _catalog_name(self) -> str:
@@ -193,7 +202,7 @@ class CatalogTable(Value):
         from timeline.catalogs.mirrors.opening import connect_pointers
 
         catalog = connect_pointers(self.catalog, lambda location: open_store(location, storage_options))
-        return Mirror(self.location, tuple(self.table), catalog, self.create_namespace)
+        return Mirror(self.mirror_name, tuple(self.table), catalog, self.create_namespace)
 
     def _connect(self) -> Catalog:
         from timeline.catalogs.opening import connect_catalog

@@ -13,6 +13,11 @@ _KINDS = {"http": REST, "https": REST, "sqlite": SQL, "postgresql": SQL, "thrift
 """By the scheme of an address, where no type is given."""
 _SHOWN = re.compile(r"([\w.+-]+://)(?:[^:/@?]*(?::[^:/@?]*)?@)?([^@?]*)(?:\?[^@]*)?")
 """An address in which it is plain what its user and its password are."""
+_WHICH = {
+    REST: ("warehouse", "prefix"),
+    GLUE: ("glue.endpoint", "glue.region", "client.region", "glue.id"),
+}
+"""By the kind, the properties that say which of several catalogs at an address is meant."""
 _ABSOLUTE = re.compile(r"/|file:/|(?!file:)[A-Za-z][\w.+-]*://")
 
 _METASTORE = re.compile(r"thrift://[^\s/@?,]+:\d+/?")
@@ -78,6 +83,18 @@ def shown_address(uri: str) -> str:
         scheme, separator, _ = uri.partition("://")
         return f"{scheme}://..." if separator else (uri if uri in _CHECKS else "...")
     return f"{plain[1]}{plain[2]}".rstrip("/")
+
+
+def shown_catalog(settings: CatalogSettings) -> str:
+    """Return what a catalog is known by among all others, as far as its settings have it: its address without
+    a password, and in parentheses which of those there it is. So it is one, however it is given.
+    """
+    known = settings.properties
+    which = [f"{key}={known[key]}" for key in _WHICH.get(settings.kind, ()) if key in known]
+    if settings.kind == SQL:  # it finds its tables by its own name
+        which = [f"name={settings.name}"]
+    address = shown_address(str(known.get("uri") or settings.kind))
+    return f"{address} ({', '.join(which)})" if which else address
 
 
 def _check_rest(settings: CatalogSettings) -> None:

@@ -50,6 +50,28 @@ def test_a_name_with_a_dot_in_a_part_is_a_tuple() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"uri": "http://lake", "warehouse": "dev"}, "http://lake (warehouse=dev):db.t"),
+        ({"uri": "http://lake/", "prefix": "x"}, "http://lake (prefix=x):db.t"),
+        ({"uri": "http://lake", "token": "hush"}, "http://lake:db.t"),
+        ({"type": "sql", "uri": "sqlite:////l.db", "name": "a"}, "sqlite:////l.db (name=a):db.t"),
+        ({"type": "sql", "uri": "postgresql://me:hush@lake/d"}, "postgresql://lake/d (name=default):db.t"),
+        ({"type": "glue", "client.region": "eu-west-1"}, "glue (client.region=eu-west-1):db.t"),
+        (
+            {"type": "glue", "glue.region": "eu-west-1", "glue.id": "7"},
+            "glue (glue.region=eu-west-1, glue.id=7):db.t",
+        ),
+        ({"type": "hive", "uri": "thrift://metastore:9083"}, "thrift://metastore:9083:db.t"),
+    ],
+)
+def test_mirrors_in_two_catalogs_have_two_names(given: dict[str, str], name: str) -> None:
+    assert CatalogTable("db.t", given).mirror_name == name
+    parts = CatalogTable(("a.b", "c"), given), CatalogTable(("a", "b.c"), given)
+    assert parts[0].mirror_name != parts[1].mirror_name
+
+
+@pytest.mark.parametrize(
     ("uri", "shown"),
     [
         ("sqlite:////srv/lake/catalog.db", "sqlite:////srv/lake/catalog.db"),

@@ -176,6 +176,32 @@ def test_the_command_mirrors_and_forgets(
     assert "say where the mirror is" in capsys.readouterr().err
 
 
+def test_what_one_catalog_names_stays_while_another_one_at_its_address_is_moved_on(
+    table: PathTable, lake: dict[str, str], clock: Clock
+) -> None:
+    mirror(table)
+    clock.now_ms = table.open().head.metadata.last_updated_ms
+    other = CatalogTable("db.events", {**lake, "name": "another"}, create_namespace=True)
+    for _ in range(2):
+        mirror(replace(table, mirror=other))
+        clock.now_ms += 2 * 3_600_000
+        commit(table, clock, 110)
+    assert named(lake) == "v2.metadata.json", "the catalog reads the file"
+    assert len(table.open().head.properties[properties.MIRRORS].split(", ")) == 2
+
+
+def test_a_mirror_is_one_however_its_catalog_is_given(
+    table: PathTable, lake: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = mirror(table)
+    for key in ("type", "uri", "warehouse"):
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{key.upper()}", lake[key])
+    again = mirror(replace(table, mirror=CatalogTable("db.events", "lake")))
+    assert (again.mirror, again.outcome) == (first.mirror, "current")
+    unmirror(replace(table, mirror=CatalogTable("db.events", "lake")))
+    assert mirrors_of(table.open().head.properties) == ()
+
+
 def test_status_and_describe_say_how_far_a_mirror_is_behind(
     table: PathTable, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
