@@ -18,6 +18,8 @@ from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     CommitFailedException,
     CommitStateUnknownException,
+    ForbiddenError,
+    NoSuchNamespaceError,
     NoSuchTableError,
     UnauthorizedError,
 )
@@ -172,9 +174,14 @@ class TimedRestCatalog(RestCatalog):
         return answer
 
     def read_pointer(self, identifier: Identifier) -> str | None:
-        """Return the place of a table's metadata file; None where there is no table of this name."""
+        """Return the place of a table's metadata file, "" where it is not there, so that the server loads no
+        table; None where there is no table of this name.
+        """
         with suppress(NoSuchTableError):
             return self.load_table(identifier).metadata_location
+        with suppress(NoSuchNamespaceError, ForbiddenError):
+            if identifier in self.list_tables(identifier[:-1]):
+                return ""
         return None
 
     def begin_pointer(self, identifier: Identifier, place: str) -> None:
@@ -183,7 +190,7 @@ class TimedRestCatalog(RestCatalog):
         """
         self.register_table(identifier, place)
         try:
-            self.move_pointer(identifier, place, place)
+            self._register_over(identifier, place)
         except UnsupportedTableError:
             self.drop_table(identifier)
             raise
@@ -191,10 +198,16 @@ class TimedRestCatalog(RestCatalog):
             self.drop_table(identifier)
             raise _cannot_mirror(refusal) from refusal
 
-    def move_pointer(self, identifier: Identifier, base: str, place: str) -> None:  # noqa: ARG002 - see below
-        """Register a metadata file over the table of this name. The protocol compares nothing: what
-        came since `base` was read is passed over. UnsupportedTableError where the server does not offer it.
+    def move_pointer(self, identifier: Identifier, base: str, place: str) -> None:
+        """Register a metadata file over the table of this name. The protocol compares nothing: what comes
+        between a last look and the move is passed over. CommitFailedException where it is not at `base` any
+        more, UnsupportedTableError where the server does not offer it.
         """
+        if self.read_pointer(identifier) != base:
+            raise CommitFailedException("another writer was first")
+        self._register_over(identifier, place)
+
+    def _register_over(self, identifier: Identifier, place: str) -> None:
         path = self._split_identifier_for_path(identifier)
         asked = RegisterTableRequest(name=identifier[-1], metadata_location=place, overwrite=True)
         url, data = (

@@ -247,7 +247,7 @@ class Mirror:
         if not place or number is None or path != version_path(number):
             raise MirrorForkedError(
                 f"{self.name} is no mirror of the table: it is another one, or was written through the"
-                f" catalog, and has the metadata {place or '(none of Iceberg)'}. Nothing of it was changed;"
+                f" catalog, and has the metadata {place or '(none to be read)'}. Nothing of it was changed;"
                 " keep what it has, drop it in the catalog, and the next commit makes the mirror anew; or"
                 f" mirror the table under another name: {store.location}",
                 location=store.location,

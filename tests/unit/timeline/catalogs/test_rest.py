@@ -78,6 +78,7 @@ class Server:
 
     def __init__(self, metadata: dict[str, Any]) -> None:
         self.metadata, self.config, self.number, self.refuses = metadata, dict[str, str](), 0, False
+        self.is_lost, self.listed = False, list[str]()
         self.asked = list[str]()
         outer = self
 
@@ -85,6 +86,12 @@ class Server:
             def do_GET(self) -> None:
                 if self.path.startswith("/v1/config"):
                     self.answer(200, {"defaults": {}, "overrides": {}})
+                elif self.path.endswith("/tables"):
+                    named = [{"namespace": ["db"], "name": name} for name in outer.listed]
+                    self.answer(200, {"identifiers": named})
+                elif outer.is_lost:
+                    lost = {"message": "no metadata file", "type": "NotFoundException", "code": 404}
+                    self.answer(404, {"error": lost})
                 elif self.headers["If-None-Match"] == f"of {outer.number}":
                     outer.asked.append("unchanged")
                     self.answer(304)
@@ -168,3 +175,18 @@ def test_what_ends_is_asked_for_anew(server: Server) -> None:
     server.load()
     server.catalog.file_settings(("db", "t"), "s3://lake")
     assert server.asked == ["whole", "whole", "whole", "unchanged", "whole"]
+
+
+def test_a_table_whose_metadata_is_lost_is_there(server: Server) -> None:
+    server.is_lost = True
+    assert server.catalog.read_pointer(("db", "t")) is None
+    server.listed = ["other", "t"]
+    assert server.catalog.read_pointer(("db", "t")) == ""
+
+
+def test_a_pointer_is_looked_at_just_before_it_is_moved(server: Server) -> None:
+    base = server.catalog.read_pointer(("db", "t"))
+    assert base == "s3://lake/0.json"
+    server.number = 1
+    with pytest.raises(CommitFailedException, match="another writer was first"):
+        server.catalog.move_pointer(("db", "t"), base, "s3://lake/9.json")
