@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 from uuid import UUID
 
-from timeline.names import MIRROR_FOLDER, mirror_fork_path, mirrored_parts, mirrored_path
+from timeline.names import MIRROR_FOLDER, mirror_fork_path, mirrored_parts, mirrored_path, version_number
 from timeline.stores.base import Store, read_if_there
 from timeline.versions.head import Head
 from timeline.versions.mirrors import mirrors_of
@@ -107,8 +107,16 @@ def held_versions(notes: Sequence[MirrorNote], head: Head | Version) -> frozense
 
 
 def is_outdated(note: MirrorNote, head: Head | Version) -> bool:
-    """Return whether a note is older than a day, so that what it names may be deleted."""
-    return head.metadata.last_updated_ms - note.time_ms > HELD_MS
+    """Return whether a version was superseded more than a day ago, so that what a note names may be deleted.
+    However long the table has rested before: its readers had the newest version until then. A head knows when
+    for a thousand versions; after these the version's own time counts.
+    """
+    successor = note.version + 1
+    if successor >= head.number:
+        return False
+    log = ((version_number(it.metadata_file), it.timestamp_ms) for it in head.metadata.metadata_log)
+    since_ms = next((time_ms for number, time_ms in log if number == successor), note.time_ms)
+    return head.metadata.last_updated_ms - since_ms > HELD_MS
 
 
 def write_fork(store: Store, digest: str, mirror: str, found: str) -> None:
@@ -126,7 +134,7 @@ def read_fork(store: Store, digest: str) -> str:
 
 
 def forget_outdated(store: Store, head: Head | Version, notes: Sequence[MirrorNote]) -> None:
-    """Delete the notes that are older than a day, but for the newest of each mirror, which says how old the
+    """Delete the notes that are outdated, but for the newest of each mirror, which says how old the
     mirror is.
     """
     newest = {note.digest: note for note in notes}.values()

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from tests.unit.timeline.catalogs.pointers import AFTER, BEFORE, PointersInMemory
-from tests.unit.timeline.world import NOON, Lake
+from tests.unit.timeline.world import DAY_MS, NOON, Lake
 from timeline import names, properties
 from timeline.catalogs.mirrors.mirroring import Mirror, Mirrored, forget_mirror
 from timeline.changes.changes import Append, SetProperties
@@ -31,6 +31,11 @@ from timeline.table import Table
 
 NAME = "lake:db.t"
 TABLE = ("db", "t")
+BRIEF = {
+    properties.MAX_SNAPSHOT_AGE_MS: "60000",
+    properties.MIN_SNAPSHOTS_TO_KEEP: "1",
+    properties.DELETION_GRACE_MS: "60000",
+}
 THEIRS = "s3://elsewhere/db/t/metadata/00003-5a1e.metadata.json"
 
 
@@ -378,13 +383,28 @@ def test_a_version_that_a_mirror_names_stays_for_a_day_and_then_goes() -> None:
     assert noted(lake) == [at], "the newest note says how old the mirror is"
 
 
+def test_the_day_of_a_version_begins_when_a_later_one_supersedes_it() -> None:
+    """The table has rested for days, and then the catalog is down for some hours."""
+    lake, catalog = Lake(table_properties=BRIEF), PointersInMemory()
+    lake.table.commit([Append((lake.file(),))])
+    a_mirror(catalog).bring_up(lake.table)
+    at, first = named(lake, catalog), lake.table.head.metadata.snapshots[0].manifest_list
+    lake.clock.now_ms += 3 * DAY_MS
+    table = lake.open()
+    for _ in range(230):  # in 23 hours
+        lake.clock.now_ms += 6 * 60_000
+        table.commit([Append((lake.file(),))])
+    assert first not in {snapshot.manifest_list for snapshot in table.head.metadata.snapshots}
+    for path in (version_path(at), lake.store.relative(first)):
+        assert lake.store.look(path)
+    _pass(lake, table, 40, 6)
+    for path in (version_path(at), lake.store.relative(first)):
+        with pytest.raises(FileNotFoundError):
+            lake.store.look(path)
+
+
 def test_what_a_mirrored_version_reaches_stays_for_as_long() -> None:
-    brief = {
-        properties.MAX_SNAPSHOT_AGE_MS: "60000",
-        properties.MIN_SNAPSHOTS_TO_KEEP: "1",
-        properties.DELETION_GRACE_MS: "60000",
-    }
-    lake, catalog = Lake(table_properties=brief), PointersInMemory()
+    lake, catalog = Lake(table_properties=BRIEF), PointersInMemory()
     for _ in range(5):
         lake.table.commit([Append((lake.file(),))])
     a_mirror(catalog).bring_up(lake.table)
