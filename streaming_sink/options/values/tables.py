@@ -14,6 +14,7 @@ from planners.values import APART, Value
 from streaming_sink.options.values.catalog_tables import CatalogTable, check_given_storage
 from streaming_sink.options.values.checks import default_quarantine
 from timeline.dropping import drop_table
+from timeline.errors import MirrorForkedError, StoreUnavailableError
 from timeline.stores import StorageOptions, open_store
 from timeline.stores.base import Store
 from timeline.table import Table
@@ -86,7 +87,13 @@ class PathTable(Value):
         store = self.store()
         version = drop_table(store, lambda address: self.beside(address).open())
         if self.mirror is not None:
-            self.mirror.mirror(self.storage_options).drop(store)
+            try:
+                self.mirror.mirror(self.storage_options).drop(store)
+            except (MirrorForkedError, StoreUnavailableError) as failure:
+                raise type(failure)(
+                    f"the table was dropped, by version {version}, and its mirror was not: {failure}",
+                    location=self.location,
+                ) from failure
         return version
 
     def beside(self, location: str) -> PathTable:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from streaming_sink import CatalogTable, PathTable, mirror, unmirror
+from streaming_sink import CatalogTable, PathTable, drop, mirror, unmirror
 from streaming_sink.commands.cli import main
 from streaming_sink.options.table_options import sink_options
 from streaming_sink.reports.maintenance_report import MirrorReport
@@ -188,6 +188,21 @@ def test_what_one_catalog_names_stays_while_another_one_at_its_address_is_moved_
         commit(table, clock, 110)
     assert named(lake) == "v2.metadata.json", "the catalog reads the file"
     assert len(table.open().head.properties[properties.MIRRORS].split(", ")) == 2
+
+
+def test_a_drop_whose_mirror_stays_says_that_the_table_is_dropped(
+    table: PathTable, lake: dict[str, str]
+) -> None:
+    mirror(table)
+    catalog = load_catalog(**lake)
+    catalog.load_table("db.events").transaction().set_properties({"by": "another"}).commit_transaction()
+    for _ in range(2):
+        with pytest.raises(
+            MirrorForkedError, match="the table was dropped, by version 3, and its mirror was not"
+        ):
+            drop(table)
+    catalog.drop_table("db.events")
+    assert drop(table) == 3
 
 
 def test_a_mirror_is_one_however_its_catalog_is_given(
