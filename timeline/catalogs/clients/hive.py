@@ -31,8 +31,12 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     WaitingForLockException,
 )
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableResponse, StagedTable, Table
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 from pyiceberg.utils.properties import property_as_bool
@@ -122,8 +126,13 @@ class _LockingCatalog(HiveCatalog):
             known = self._get_hive_table(client, *self._names(identifier))
         if known.parameters.get(METADATA_LOCATION) != base:
             raise CommitFailedException("another writer was first")
-        current, io = self._convert_hive_into_iceberg(known), self._load_file_io(location=place)
+        io = self._load_file_io(location=place)
         metadata = FromInputFile.table_metadata(io.new_input(place))
+        try:
+            current = self._convert_hive_into_iceberg(known)
+        except FileNotFoundError:  # a mirror that was behind for long: columns and properties are set anew
+            nothing = new_table_metadata(Schema(), UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, base)
+            current = Table(identifier, nothing, base, io, self)
         self._move(current, StagedTable(identifier, metadata, place, io, self))
 
     def _move(self, current: Table, staged: StagedTable) -> None:

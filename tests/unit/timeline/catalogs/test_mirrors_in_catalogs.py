@@ -12,12 +12,14 @@ from pyiceberg.types import StringType
 
 from tests.unit.timeline.catalogs.metastores import AFTER, BEFORE
 from tests.unit.timeline.logs.kinds import CatalogKind, HiveKind, VersionFilesKind
+from timeline import names
 from timeline.catalogs.mirrors.mirroring import Mirror, Mirrored
 from timeline.catalogs.opening import connect_catalog, open_in_catalog
 from timeline.changes.changes import Append, SetProperties
 from timeline.changes.schema_changes import MergeSchema
 from timeline.clock import SYSTEM
 from timeline.errors import CommitStateUnknownError, MirrorForkedError, UnsupportedTableError
+from timeline.retention import policy
 from timeline.stores import LocalStore
 
 ALTER = "alter_table_with_environment_context"
@@ -123,6 +125,20 @@ def test_a_table_that_is_there_and_not_ours_stays(kind: CatalogKind, files: Vers
     with pytest.raises(MirrorForkedError, match="is no mirror of the table"):
         target.bring_up(table)
     assert kind.read().metadata.table_uuid == theirs.head.metadata.table_uuid
+
+
+def test_a_mirror_whose_metadata_was_deleted_is_brought_up(
+    kind: CatalogKind, files: VersionFilesKind
+) -> None:
+    """It was behind for more than a day."""
+    table, mirror = files.create(), a_mirror(kind)
+    at = mirror.bring_up(table).version
+    for _ in range(policy.VERSIONS_ALWAYS_KEPT):
+        table.commit([SetProperties({"a": "b"})])
+    table.commit([Append((files.file([7]),))])
+    table.store.delete([names.version_path(at)])
+    assert mirror.bring_up(table).moved
+    assert ids(kind) == [7]
 
 
 @pytest.mark.parametrize("fault", [BEFORE, AFTER])
