@@ -30,7 +30,8 @@ from pyspark.sql import SparkSession
 from streaming_sink import Checks, IcebergSink, SchemaContract, history, parse_json
 from tests.sinks import flat_sink
 from pyiceberg.table import StaticTable
-from tests.spark.streams import SMALL, add_files, drain, forget_last_commit, head_of, ids_of, metadata_file
+from tests.spark import streams
+from tests.spark.streams import SMALL, add_files, forget_last_commit, head_of, ids_of, metadata_file
 folder = Path(sys.argv[1])
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 assert "connect" in type(spark).__module__
@@ -38,6 +39,24 @@ found = {}
 
 def told(name, **facts):
     found[name] = facts
+
+def run(start):
+    # Spark gives the worker of a function ten seconds to start, whatever else the machine does; then the
+    # query was not started at all.
+    for _ in range(5):
+        try:
+            query = start()
+            break
+        except Exception as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
+    else:
+        raise RuntimeError("Spark's worker did not start within ten seconds, five times")
+    query.awaitTermination()
+    return query
+
+def drain(*arguments):
+    return run(lambda: streams.start(*arguments))
 
 def ids(location):
     return list(ids_of(location).elements())
@@ -123,7 +142,7 @@ for number, text in enumerate(lines):
     (folder / "texts" / f"{number}.txt").write_text(text)
     texts = spark.readStream.text(str(folder / "texts")).writeStream.foreachBatch(parsed)
     texts = texts.option("checkpointLocation", str(folder / "json-checkpoint")).trigger(availableNow=True)
-    texts.start().awaitTermination()
+    run(texts.start)
 told("parsed", rows=rows_of(str(folder / "json")),
      why=[report.why for report in history(str(folder / "json"))])
 
@@ -163,7 +182,7 @@ def connect(request, tmp_path_factory):
     told["PYTHONPATH"] = os.pathsep.join(filter(None, [told["PYTHONPATH"], str(ROOT)]))
     command = [sys.executable, "-c", _CONNECT, str(tmp_path_factory.mktemp("connect"))]
     done = subprocess.run(
-        command, env=told, capture_output=True, text=True, timeout=300, cwd=ROOT, check=False
+        command, env=told, capture_output=True, text=True, timeout=900, cwd=ROOT, check=False
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
     assert lines, done.stdout + done.stderr

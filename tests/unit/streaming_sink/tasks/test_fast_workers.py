@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
+import weakref
 import zipfile
 import zipimport
+from types import SimpleNamespace
 
 import pytest
 
 from streaming_sink.tasks import fast_workers
+
+
+class Ring:
+    """An object that only a collection frees."""
+
+    itself: Ring
 
 
 @pytest.fixture
@@ -93,6 +102,49 @@ def test_importlib_goes_through_it_and_switching_off_restores_the_original(archi
     importlib.invalidate_caches()
     importlib.util.find_spec("first_module")
     assert str(archive) in reads
+
+
+@pytest.fixture
+def imported(archive, monkeypatch):
+    """The importer that PySpark's reading before a worker's first task has just read."""
+    monkeypatch.syspath_prepend(str(archive))
+    importer = zipimport.zipimporter(str(archive))
+    monkeypatch.setitem(sys.path_importer_cache, str(archive), importer)
+    return importer
+
+
+def test_an_archive_untouched_for_a_minute_is_not_read_before_the_second_task(imported, archive, monkeypatch):
+    monkeypatch.setattr(fast_workers, "time", SimpleNamespace(time=lambda: os.stat(archive).st_ctime + 61))
+    fast_workers.set_enabled(True)
+    reads = _count_reads(monkeypatch)
+    imported.invalidate_caches()
+    assert reads == []
+    _write(archive, "first_module", "second_module")
+    imported.invalidate_caches()
+    assert imported.find_spec("second_module")
+
+
+def test_an_archive_that_may_have_changed_since_the_first_task_began_is_read(imported, archive, monkeypatch):
+    _write(archive, "first_module", "second_module")  # after the importer read it
+    fast_workers.set_enabled(True)
+    imported.invalidate_caches()
+    assert imported.find_spec("second_module")
+
+
+def test_a_collection_leaves_out_what_was_there_as_the_first_task_began():
+    ring = Ring()
+    ring.itself, gone = ring, weakref.ref(ring)
+    fast_workers.set_enabled(True)
+    assert gc.get_freeze_count() > 10_000
+    later = Ring()
+    later.itself, later_gone = later, weakref.ref(later)
+    del ring, later
+    gc.collect()
+    assert gone() is not None
+    assert later_gone() is None
+    fast_workers.set_enabled(False)
+    gc.collect()
+    assert gone() is None
 
 
 def test_the_environment_switches_it_off():
