@@ -13,6 +13,7 @@ _OURS = "streaming-sink."
 
 VERSION = _OURS + "version"
 COMMIT_ID = _OURS + "commit-id"
+FIRST_VERSION = _OURS + "first-version"
 PARENT_VERSION = _OURS + "parent-version"
 PARENT_COMMIT_ID = _OURS + "parent-commit-id"
 RECENT_COMMITS = _OURS + "recent-commits"

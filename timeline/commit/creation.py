@@ -51,13 +51,14 @@ def first_version(
     dropped: Head | None = None,
 ) -> Candidate:
     """Return the first version of a new, empty table: number 1, or the one after the last of a table that was
-    `dropped` there. Of that it keeps which work items have landed, since none lands twice (R26).
+    `dropped` there, which it states then. Of that it keeps which work items have landed, since none lands
+    twice (R26).
     """
     now_ms = succession.commit_time(environment, dropped)
     commit_id = environment.new_id(now_ms)
     before = None if dropped is None else dropped.version
     stated = succession.lineage_properties(commit_id, before, probed)
-    whole = {**metadata.properties, **({} if dropped is None else _items_of(dropped)), **stated}
+    whole = {**metadata.properties, **({} if dropped is None else _stated_after(dropped)), **stated}
     update: dict[str, object] = {"properties": whole, "last_updated_ms": now_ms}
     if dropped is not None:  # whose version files leave as those of any version
         before_it = manifest_files.store.uri(version_path(dropped.number))
@@ -68,13 +69,14 @@ def first_version(
     return Candidate(Head(Version(number, metadata, arrays=arrays), (), manifest_files), data)
 
 
-def _items_of(dropped: Head) -> dict[str, str]:
+def _stated_after(dropped: Head) -> dict[str, str]:
     kept = (
         properties.WORK_ITEMS_PREFIX,
         properties.DISCARDED_ITEMS_PREFIX,
         properties.PLAN_OF_ITEMS_PREFIX,
     )
-    return {key: value for key, value in dropped.properties.items() if key.startswith(kept)}
+    items = {key: value for key, value in dropped.properties.items() if key.startswith(kept)}
+    return {**items, properties.FIRST_VERSION: str(dropped.number + 1)}
 
 
 def publish_first_version(

@@ -27,6 +27,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.typedef import Identifier
 
 from timeline.catalogs.answers import is_refusal, unclear
+from timeline.catalogs.mirrors.whose import check_is_of, find_version
 from timeline.changes.mirror_changes import AddMirror, RemoveMirror
 from timeline.errors import (
     CommitConflictError,
@@ -37,11 +38,11 @@ from timeline.errors import (
     TimelineError,
     UnsupportedTableError,
 )
-from timeline.names import mirror_fork_path, version_number, version_path
+from timeline.names import mirror_fork_path, version_path
 from timeline.retention import policy
 from timeline.retention.mirrored import MirrorNote, mirror_digest, notes_of_mirror, write_fork
 from timeline.slots.retrying import StillUnknownError, until_known
-from timeline.stores.base import Store, read_if_there
+from timeline.stores.base import Store
 from timeline.table import Table
 from timeline.versions.mirrors import mirrors_of
 
@@ -130,7 +131,7 @@ class Mirror:
                 place = self.catalog.read_pointer(self.identifier)
                 if place is None:
                     return False
-                self._find_version(store, place)
+                find_version(self.name, store, place)
                 self.catalog.drop_table(self.identifier)
         except StillUnknownError as failure:
             raise StoreUnavailableError(
@@ -151,7 +152,7 @@ class Mirror:
         now_ms, began_ms = table.log.environment.now_ms, table.log.environment.now_ms()
         with self._answered():
             place = self.catalog.read_pointer(self.identifier)
-            at = 0 if place is None else self._check_is_of(store, uuid, place)
+            at = 0 if place is None else check_is_of(self.name, store, table.head, place, self._ours)
             if at > table.head.number and at > table.refresh().number:
                 raise MirrorForkedError(
                     f"the mirror {self.name} names version {at} of the table, and its newest is"
@@ -224,36 +225,6 @@ class Mirror:
         except TableAlreadyExistsError as other:
             raise StillUnknownError from other
 
-    def _check_is_of(self, store: Store, uuid: str, place: str) -> int:
-        """Return which version of the table a place has. MirrorForkedError where it has none."""
-        number = self._find_version(store, place)
-        stated = uuid if self._ours == (uuid, number) else _uuid_in(store, version_path(number))
-        if stated not in (None, uuid):
-            raise MirrorForkedError(
-                f"the mirror {self.name} names version {number} of table {stated}, which was dropped; the one"
-                f" that was made in its place is {uuid}. Nothing of it was changed; drop it in the catalog,"
-                f" and the next commit makes the mirror anew: {store.location}",
-                location=store.location,
-            )
-        return number
-
-    def _find_version(self, store: Store, place: str) -> int:
-        """Return which version file a place is. MirrorForkedError where it is none."""
-        try:
-            path = store.relative(place)
-        except ValueError:
-            path = ""
-        number = version_number(path)
-        if not place or number is None or path != version_path(number):
-            raise MirrorForkedError(
-                f"{self.name} is no mirror of the table: it is another one, or was written through the"
-                f" catalog, and has the metadata {place or '(none to be read)'}. Nothing of it was changed;"
-                " keep what it has, drop it in the catalog, and the next commit makes the mirror anew; or"
-                f" mirror the table under another name: {store.location}",
-                location=store.location,
-            )
-        return number
-
     @contextmanager
     def _answered(self) -> Iterator[None]:
         """Raise StillUnknownError for answers of the catalog after which it is to be looked at again."""
@@ -288,11 +259,3 @@ def _later_note(store: Store, digest: str, versions: range) -> MirrorNote | None
     none.
     """
     return next((note for note in reversed(notes_of_mirror(store, digest)) if note.version in versions), None)
-
-
-def _uuid_in(store: Store, path: str) -> str | None:
-    """Return the uuid that a version file states; None where it was deleted, or cannot be read."""
-    data = read_if_there(store, path)
-    with suppress(ValueError, KeyError, TypeError):
-        return None if data is None else str(json.loads(data)["table-uuid"])
-    return None

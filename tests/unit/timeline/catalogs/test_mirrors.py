@@ -159,6 +159,15 @@ def test_a_fork_is_never_overwritten_and_leaves_a_note(fork: Callable[[Lake], st
     assert fork_of(lake) == ""
 
 
+def test_the_mirror_of_another_table_is_told_by_its_location_and_not_to_be_dropped() -> None:
+    lake, catalog = Lake(), PointersInMemory()
+    catalog.places[TABLE] = "s3://elsewhere/db/t/metadata/v7.metadata.json"
+    with pytest.raises(MirrorForkedError, match="that of the table at s3://elsewhere/db/t, and") as raised:
+        a_mirror(catalog).bring_up(lake.table)
+    assert "mirror this table under another name" in str(raised.value)
+    assert "drop" not in str(raised.value)
+
+
 def test_a_write_through_the_catalog_just_before_the_move_is_not_overwritten() -> None:
     lake, catalog = Lake(), PointersInMemory()
     mirror = a_mirror(catalog)
@@ -178,6 +187,23 @@ def test_the_mirror_of_a_table_that_was_dropped_is_not_that_of_the_one_in_its_pl
     with pytest.raises(MirrorForkedError, match="which was dropped"):
         a_mirror(catalog).bring_up(made)
     assert named(lake, catalog) == 2
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_old_mirror_is_a_fork_once_the_metadata_that_it_names_is_deleted_too(times: int) -> None:
+    """No uuid can be read then, but the table in its place began later."""
+    lake, catalog = Lake(), PointersInMemory()
+    a_mirror(catalog).bring_up(lake.table)
+    for _ in range(times):
+        lake.open().commit([Drop()])
+        made = Table.create(lake.store, lake.table.head.schema, environment=lake.clock.environment(9))
+    commit(made, 120)
+    lake.store.delete([version_path(2)])
+    with pytest.raises(MirrorForkedError, match="which was dropped"):
+        a_mirror(catalog).bring_up(made)
+    assert named(lake, catalog) == 2
+    catalog.places.clear()
+    assert a_mirror(catalog).bring_up(made).moved
 
 
 def test_a_version_that_the_table_does_not_have_yet_is_told_and_stays() -> None:
