@@ -41,6 +41,14 @@ def require_feature(table_properties: dict[str, str], name: str) -> None:
         table_properties[REQUIRED_FEATURES] = ", ".join(filter(None, [known, f"{name}>={_SINCE[name]}"]))
 
 
+def release_feature(table_properties: dict[str, str], name: str) -> None:
+    """Take a feature from those that a table requires of its writers, where it is among them."""
+    entries = [entry.strip() for entry in table_properties.pop(REQUIRED_FEATURES, "").split(",")]
+    left = [entry for entry in entries if entry and entry.partition(">=")[0].strip() != name]
+    if left:
+        table_properties[REQUIRED_FEATURES] = ", ".join(left)
+
+
 def check_features_are_known(table_properties: Mapping[str, str], location: str) -> None:
     """Raise UnknownFeatureError where the table requires a feature of its writers that this version lacks.
     Readers need no check: a feature binds writers only.

@@ -12,7 +12,7 @@ from streaming_sink.options.values.tables import AnyTable, CatalogTable, PathTab
 from streaming_sink.reports.maintenance_report import MirrorReport
 from streaming_sink.reports.reporting import hand_over
 from streaming_sink.upkeep.beside import PassesBeside
-from timeline.errors import CommitStateUnknownError, MirrorForkedError
+from timeline.errors import CommitStateUnknownError, MirrorForkedError, UnsupportedTableError
 
 if TYPE_CHECKING:
     from streaming_sink.options.table_options import SinkOptions
@@ -47,10 +47,10 @@ def mirror(table: AnyTable) -> MirrorReport:
 
 def unmirror(table: AnyTable) -> None:
     """Keep nothing for the mirror of a table from now on. Asks no catalog: what that has stays there, and its
-    files leave as those of other old versions. So drop it there first. ValueError as `mirror`, and errors as
-    a commit.
+    files leave as those of other old versions. So drop it there first. ValueError as `mirror`, and where the
+    table has no such mirror: it says which it has. Else as a commit.
     """
-    from timeline.catalogs.mirrors.mirroring import forget_mirror
+    from timeline.catalogs.mirrors.forgetting import forget_mirror
 
     place, target = _mirrored(table)
     forget_mirror(place.open(), target.mirror_name)
@@ -110,7 +110,8 @@ class Mirroring:
             outcome = "mirrored" if done.moved else "current"
             report = replace(report, outcome=outcome, version=done.version)
         except Exception as failure:  # noqa: BLE001 - the batches are committed: no failure is theirs
-            self._opened = None
+            if not isinstance(failure, UnsupportedTableError):  # which stays: the catalog is asked once
+                self._opened = None
             outcome = _OUTCOMES.get(type(failure), "failed")
             why = f"{type(failure).__name__}: {failure}"
             unforeseen = failure if outcome == "failed" else None

@@ -35,6 +35,7 @@ from tests.spark.children import Child
 from tests.tiers import IN_SOAK, only_in_soak
 from timeline import names
 from timeline.changes.changes import SetProperties
+from timeline.features import required_features
 from timeline.retention.mirrored import list_mirror_notes
 from timeline.stores import open_store
 
@@ -323,8 +324,15 @@ def test_a_server_that_registers_nothing_over_a_table_is_refused(tmp_path: Path)
             opened.commit([SetProperties({"a": "b"})])
             with pytest.raises(UnsupportedTableError, match="registered over what is there"):
                 mirror(table)
-        assert load_catalog(**{"name": "lake", **served.properties}).list_tables("db") == []
-        assert len(list_mirror_notes(open_store(location))) == 1
+        catalog = load_catalog(**{"name": "lake", **served.properties})
+        assert catalog.list_tables("db") == []
+        assert list_mirror_notes(open_store(location)) == []
+        assert required_features(opened.refresh().properties) == {}
+        # A process that was killed in its first call has left one there.
+        catalog.register_table("db.t", opened.head.version.place)
+        opened.commit([SetProperties({"a": "b"})])
+        with pytest.raises(UnsupportedTableError, match="registered over what is there"):
+            mirror(table)
 
 
 _FAULTS = [Fault.RESET_BEFORE, Fault.RESET_AFTER, Fault.ERROR_BEFORE, Fault.ERROR_AFTER]

@@ -21,9 +21,9 @@ MIRROR_SWITCHES = (
     Switch("R36", "the note on what a mirror names leaves with those before", Mirror, "_move",
            "if each.version < at]", "if each.version <= at]", mirrored=True),
     Switch("R36", "a note on a version that is not named yet ends that on the one that is", Mirror, "_move",
-           "self._move_to(place, store.uri(version_path(at)))",
+           "self._move_to(table, place, store.uri(version_path(at)))",
            "store.delete([n.path for n in notes_of_mirror(store, digest) if n.version < at])\n"
-           "            self._move_to(place, store.uri(version_path(at)))", mirrored=True),
+           "            self._move_to(table, place, store.uri(version_path(at)))", mirrored=True),
     Switch("R36", "a mirror holds nothing once its note is a moment old", mirrored, "is_outdated",
            "> HELD_MS", "> 0", mirrored=True),
 )  # fmt: skip

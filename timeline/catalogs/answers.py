@@ -35,6 +35,14 @@ pyiceberg's own catalogs, for conflicts of sequence numbers and of properties.
 _TIMED_OUT = ("OperationTimeoutException", "RequestTimeout", "RequestTimeoutException")
 """AWS answers so with a status of refusals, though the request may have had its effect."""
 
+_NO_ACCESS = (
+    "AccessDeniedException",
+    "ExpiredTokenException",
+    "InvalidSignatureException",
+    "UnrecognizedClientException",
+)
+"""Glue says so with a status of 400."""
+
 
 def is_refusal(failure: Exception) -> bool:
     """Return whether a catalog says that this request had no effect; a copy of it may have had it before.
@@ -61,6 +69,15 @@ def unclear() -> tuple[type[Exception], ...]:
 
         found.append(TException)
     return tuple(found)
+
+
+def is_access_refused(failure: BaseException | None) -> bool:
+    """Return whether a catalog says that this user may not, or that it does not know the user."""
+    if isinstance(failure, ForbiddenError | UnauthorizedError):
+        return True
+    return isinstance(failure, Exception) and (
+        _status_of(failure) in (401, 403) or _code_of(failure) in _NO_ACCESS
+    )
 
 
 def is_forbidden(failure: Exception) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from timeline import properties
 from timeline.changes.changes import Change
 from timeline.drafts.draft import Draft
-from timeline.features import MIRROR, require_feature
+from timeline.features import MIRROR, release_feature, require_feature
 from timeline.versions.head import Head
 from timeline.versions.mirrors import mirrors_of, mirrors_to_property
 
@@ -47,3 +47,4 @@ class RemoveMirror(Change):
             draft.properties[properties.MIRRORS] = mirrors_to_property(left)
         else:
             draft.properties.pop(properties.MIRRORS, None)
+            release_feature(draft.properties, MIRROR)  # nothing is left that a writer had to know

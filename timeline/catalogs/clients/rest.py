@@ -55,7 +55,10 @@ _OF_REGISTERING: dict[int, type[Exception]] = {
     406: NotImplementedError,
     409: CommitFailedException,
 }
-"""A server that does not know `overwrite` answers 409, as one does that was changed at that moment."""
+_TRIES_TO_REGISTER = 3
+"""A server that does not know `overwrite` answers 409, as one does that was changed at that moment; but the
+first one does so again, while the pointer stays where it is.
+"""
 _OF_LOADS: dict[int, type[Exception]] = {404: NoSuchTableError}
 _MAKING = Lock()
 
@@ -190,22 +193,30 @@ class TimedRestCatalog(RestCatalog):
         """
         self.register_table(identifier, place)
         try:
-            self._register_over(identifier, place)
+            self.move_pointer(identifier, place, place)
         except UnsupportedTableError:
             self.drop_table(identifier)
             raise
-        except CommitFailedException as refusal:
-            self.drop_table(identifier)
-            raise _cannot_mirror(refusal) from refusal
+        except (ForbiddenError, UnauthorizedError) as refusal:
+            raise CommitStateUnknownException(
+                f"the table was registered, and no more: {refusal}"
+            ) from refusal
 
     def move_pointer(self, identifier: Identifier, base: str, place: str) -> None:
         """Register a metadata file over the table of this name. The protocol compares nothing: what comes
         between a last look and the move is passed over. CommitFailedException where it is not at `base` any
         more, UnsupportedTableError where the server does not offer it.
         """
-        if self.read_pointer(identifier) != base:
-            raise CommitFailedException("another writer was first")
-        self._register_over(identifier, place)
+        for tries_left in reversed(range(_TRIES_TO_REGISTER)):
+            if self.read_pointer(identifier) != base:
+                raise CommitFailedException("another writer was first")
+            try:
+                self._register_over(identifier, place)
+            except CommitFailedException as refusal:
+                if not tries_left:
+                    raise _cannot_mirror(refusal) from refusal
+            else:
+                return
 
     def _register_over(self, identifier: Identifier, place: str) -> None:
         path = self._split_identifier_for_path(identifier)

@@ -19,16 +19,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from pyiceberg.exceptions import (
-    NamespaceAlreadyExistsError,
-    NoSuchNamespaceError,
-    TableAlreadyExistsError,
-)
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError
 from pyiceberg.typedef import Identifier
 
-from timeline.catalogs.answers import is_refusal, unclear
+from timeline.catalogs.answers import is_access_refused, is_refusal, unclear
+from timeline.catalogs.mirrors.forgetting import take_back
 from timeline.catalogs.mirrors.whose import check_is_of, find_version
-from timeline.changes.mirror_changes import AddMirror, RemoveMirror
+from timeline.changes.mirror_changes import AddMirror
 from timeline.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -90,6 +87,12 @@ class Mirror:
     creates_namespace: bool = False
     _ours: tuple[str, int] | None = field(default=None, repr=False)
     """The table, and the version that the last call has left: the catalog named it, and one note said so."""
+    _refused: str = field(default="", repr=False)
+    """Why the catalog cannot have mirrors, where it has said so: it is not asked for each batch."""
+    _may_move: bool = field(default=False, repr=False)
+    """A request of this call to move the mirror got no clear answer: it may have its effect, or have it
+    later.
+    """
 
     def bring_up(self, table: Table) -> Mirrored:
         """Have the catalog name the newest version of a table, or a later one that another process has seen.
@@ -97,9 +100,13 @@ class Mirror:
         The table is refreshed, and its first call makes a version, which says that it has the mirror. Raises
         MirrorForkedError, TableNotFoundError for a namespace that is not there and is not to be created,
         UnsupportedTableError where the catalog cannot have mirrors, CommitStateUnknownError where it gives no
-        clear answer, and else as `Table.commit`. A call that failed is completed by the next one.
+        clear answer, StoreUnavailableError where it refuses access, and else as `Table.commit`. A call that
+        failed is completed by the next one.
         """
+        if self._refused:
+            raise UnsupportedTableError(self._refused)
         table.refresh()
+        self._may_move = False
         environment, moved = table.log.environment, list[int]()
         try:
             while True:
@@ -108,12 +115,21 @@ class Mirror:
                     give_up_at = environment.monotonic() + _PATIENCE_SECONDS
                     return until_known(environment, give_up_at)(self._move, table, moved)
                 except StillUnknownError as failure:
-                    if len(moved) == known:  # one that slept may have set the mirror back: it looks again
-                        raise CommitStateUnknownError(
-                            f"it is not known which version the mirror {self.name} names. The next call finds"
-                            f" out: {table.store.location}: {failure.__cause__}",
+                    if len(moved) > known:
+                        continue  # one that slept may have set the mirror back: it looks again
+                    if is_access_refused(failure.__cause__) and not (moved or self._may_move):
+                        raise StoreUnavailableError(
+                            f"the catalog refuses access to the mirror {self.name}, which was not moved by"
+                            " this call: give its user the right to read, create and change the table there,"
+                            " or mirror this one no more (`streaming-sink mirror --forget`):"
+                            f" {table.store.location}: {failure.__cause__}",
                             location=table.store.location,
                         ) from failure
+                    raise CommitStateUnknownError(
+                        f"it is not known which version the mirror {self.name} names. The next call finds"
+                        f" out: {table.store.location}: {failure.__cause__}",
+                        location=table.store.location,
+                    ) from failure
         except MirrorForkedError as fork:
             with suppress(StoreUnavailableError):
                 write_fork(table.store, self._digest(table), self.name, str(fork))
@@ -145,13 +161,14 @@ class Mirror:
         """Do one round of the steps. StillUnknownError where another one is to decide. `moved` gets the
         version that the catalog was moved to.
         """
-        if not self._is_stated(table):
-            with suppress(CommitConflictError):  # another process was first
-                table.commit([AddMirror(self.name)])
         store, digest, uuid = table.store, self._digest(table), str(table.head.metadata.table_uuid)
         now_ms, began_ms = table.log.environment.now_ms, table.log.environment.now_ms()
         with self._answered():
             place = self.catalog.read_pointer(self.identifier)
+        if not self._is_stated(table):  # of a catalog that answers
+            with suppress(CommitConflictError):  # another process was first
+                table.commit([AddMirror(self.name)])
+        with self._answered():
             at = 0 if place is None else check_is_of(self.name, store, table.head, place, self._ours)
             if at > table.head.number and at > table.refresh().number:
                 raise MirrorForkedError(
@@ -165,7 +182,7 @@ class Mirror:
                 newest = table.head.number
                 found = None if is_as_left else _later_note(store, digest, range(at + 1, newest + 1))
                 at = self._note(table, found).version
-                self._move_to(place, store.uri(version_path(at)))
+                self._move_to(table, place, store.uri(version_path(at)))
                 moved.append(at)
                 if at < newest:
                     raise StillUnknownError from CommitConflictError(f"an earlier call was to name {at}")
@@ -208,10 +225,24 @@ class Mirror:
     def _digest(self, table: Table) -> str:
         return mirror_digest(self.name, table.head.metadata.table_uuid)
 
-    def _move_to(self, base: str | None, place: str) -> None:
-        if base is not None:
-            self.catalog.move_pointer(self.identifier, base, place)
-            return
+    def _move_to(self, table: Table, base: str | None, place: str) -> None:
+        try:
+            with self._answered():
+                if base is None:
+                    self._begin(place)
+                else:
+                    self.catalog.move_pointer(self.identifier, base, place)
+        except StillUnknownError as failure:
+            cause = failure.__cause__
+            self._may_move |= not (isinstance(cause, Exception) and is_refusal(cause))
+            raise
+        except UnsupportedTableError as refusal:
+            if base is None:  # nothing is there to be kept
+                self._refused = str(refusal)
+                take_back(table, self.name)
+            raise
+
+    def _begin(self, place: str) -> None:
         if self.creates_namespace:
             with suppress(NamespaceAlreadyExistsError):
                 self.catalog.create_namespace(self.identifier[:-1])
@@ -222,8 +253,6 @@ class Mirror:
                 f"the catalog has no namespace {'.'.join(self.identifier[:-1])}: create it there, or say"
                 " create_namespace=True"
             ) from absent
-        except TableAlreadyExistsError as other:
-            raise StillUnknownError from other
 
     @contextmanager
     def _answered(self) -> Iterator[None]:
@@ -240,18 +269,6 @@ class Mirror:
             if is_refusal(failure) or isinstance(failure, unclear()):
                 raise StillUnknownError from failure
             raise
-
-
-def forget_mirror(table: Table, name: str) -> None:
-    """Keep nothing for a mirror from now on. What its catalog has stays there. Raises as `Table.commit`; a
-    call that failed is completed by the next one.
-    """
-    if name in mirrors_of(table.refresh().properties):
-        with suppress(CommitConflictError):  # another process was first
-            table.commit([RemoveMirror(name)])
-    digest = mirror_digest(name, table.head.metadata.table_uuid)
-    notes = [note.path for note in notes_of_mirror(table.store, digest)]
-    table.store.delete([*notes, mirror_fork_path(digest)])
 
 
 def _later_note(store: Store, digest: str, versions: range) -> MirrorNote | None:

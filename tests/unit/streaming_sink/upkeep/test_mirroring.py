@@ -121,6 +121,38 @@ def test_what_has_no_mirror_is_a_mistake_of_the_call(given: Any) -> None:
             call(given)
 
 
+def test_a_mirror_that_the_table_does_not_have_is_not_forgotten(
+    table: PathTable, lake: dict[str, str]
+) -> None:
+    done = mirror(table)
+    with pytest.raises(ValueError, match=r"has no mirror .*:db\.evnts; it has ") as raised:
+        unmirror(replace(table, mirror=CatalogTable("db.evnts", lake)))
+    assert f"it has {done.mirror}: {table.location}" in str(raised.value)
+    assert mirrors_of(table.open().head.properties) == (done.mirror,)
+
+
+def test_a_sink_asks_a_catalog_that_cannot_have_mirrors_once(
+    table: PathTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[str]()
+
+    def refuse(*given: Any) -> None:
+        asked.append(given[-1])
+        raise NotImplementedError("405")
+
+    monkeypatch.setattr("timeline.catalogs.clients.metastore.Metastore.begin_pointer", refuse)
+    passes = Mirroring(sink_options(table, {}))
+    versions = list[int]()
+    for _ in range(3):
+        passes.after_commit()
+        (report,) = passes.finish(None)
+        assert report.outcome == "failed"
+        assert report.why.startswith("UnsupportedTableError: the catalog cannot have mirrors")
+        versions.append(table.open().head.number)
+    assert len(asked) == 1
+    assert versions == [3, 3, 3], "it was stated, and taken back"
+
+
 def test_a_table_that_is_not_there_is_not_mirrored(tmp_path: Path, lake: dict[str, str]) -> None:
     with pytest.raises(TableNotFoundError):
         mirror(PathTable(str(tmp_path / "none"), mirror=CatalogTable("db.t", lake)))
@@ -172,6 +204,8 @@ def test_the_command_mirrors_and_forgets(
     assert "names version 2" in capsys.readouterr().out
     assert main([*words, "--forget"]) == 0
     assert "nothing is kept for" in capsys.readouterr().out
+    assert main([*words, "--forget"]) == 2
+    assert "has no mirror sqlite:" in capsys.readouterr().err
     assert main(["mirror", table.location, "--table", "db.events"]) == 2
     assert "say where the mirror is" in capsys.readouterr().err
 

@@ -12,7 +12,8 @@ import pytest
 from tests.unit.timeline.catalogs.pointers import AFTER, BEFORE, PointersInMemory
 from tests.unit.timeline.world import DAY_MS, NOON, Lake
 from timeline import names, properties
-from timeline.catalogs.mirrors.mirroring import Mirror, Mirrored, forget_mirror
+from timeline.catalogs.mirrors.forgetting import forget_mirror
+from timeline.catalogs.mirrors.mirroring import Mirror, Mirrored
 from timeline.changes.changes import Append, SetProperties
 from timeline.changes.drop_changes import Drop
 from timeline.errors import (
@@ -469,7 +470,6 @@ def test_a_mirror_that_is_forgotten_holds_nothing() -> None:
     assert properties.MIRRORS not in lake.table.head.properties
     assert lake.store.list_folder(MIRROR_FOLDER) == []
     assert named(lake, catalog) == 2
-    forget_mirror(lake.table, NAME)  # once more is no error
 
 
 def test_a_mirror_is_dropped_from_its_catalog_unless_it_is_a_fork() -> None:

@@ -10,7 +10,8 @@ from tests.unit.timeline.catalogs.pointers import PointersInMemory
 from tests.unit.timeline.catalogs.test_mirrors import NAME, a_mirror, commit, named, noted
 from tests.unit.timeline.world import Lake
 from timeline import properties
-from timeline.catalogs.mirrors.mirroring import Mirrored, forget_mirror
+from timeline.catalogs.mirrors.forgetting import forget_mirror
+from timeline.catalogs.mirrors.mirroring import Mirrored
 from timeline.table import Table
 from timeline.versions.mirrors import mirrors_of
 
