@@ -171,7 +171,12 @@ def measure_merges(work: Path, rows: int, files: int) -> list[Merged]:
     scans = _scans([file.path for file, _ in found.values()], tables[0].column_names)
     return [
         Merged(
-            way, statistics.median(taken[way]), file.bytes, len(file.split_offsets), requests, milliseconds
+            way,
+            statistics.median(taken[way]),
+            file.bytes,
+            pq.read_metadata(file.path).num_row_groups,
+            requests,
+            milliseconds,
         )
         for (way, (file, requests)), milliseconds in zip(found.items(), scans, strict=True)
     ]

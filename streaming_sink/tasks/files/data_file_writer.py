@@ -24,6 +24,11 @@ from streaming_sink.tasks.row_groups.copying import CopiedGroup, copy_pages, joi
 from streaming_sink.tasks.row_groups.footer import StoredGroups
 from timeline.errors import StoreUnavailableError
 
+SPLIT_BYTES = 16 * 1024 * 1024
+"""Iceberg's readers split a scan no finer by themselves. They weigh each part of a file by 4 MiB, and by as
+much again for each delete file that may apply to it, however few bytes the part has.
+"""
+
 
 class DataFileWriter:
     """Encodes tables into one new object. `close` makes it durable; `abort` deletes it, best effort.
@@ -148,7 +153,7 @@ class DataFileWriter:
             nan_counts=metrics.nans,
             lower_bounds=metrics.lower,
             upper_bounds=metrics.upper,
-            split_offsets=split_offsets(footer),
+            split_offsets=split_offsets(footer, size),
             key_metadata=None if self._job.key_names is None else self._job.key_names.to_bytes(),
         )
 
@@ -263,10 +268,14 @@ def _bloom_filters(settings: ParquetSettings, columns: tuple[Leaf, ...]) -> Mapp
     return options
 
 
-def split_offsets(footer: pq.FileMetaData) -> tuple[int, ...]:
-    """Return where the row groups of a file begin."""
-    offsets = []
+def split_offsets(footer: pq.FileMetaData, size: int) -> tuple[int, ...]:
+    """Return where readers may split a file of so many bytes: where row groups begin, as far as each part has
+    `SPLIT_BYTES` or more; a smaller file is one part.
+    """
+    offsets: list[int] = []
     for index in range(footer.num_row_groups):
         first = footer.row_group(index).column(0)
-        offsets.append(first.dictionary_page_offset if first.has_dictionary_page else first.data_page_offset)
+        begin = first.dictionary_page_offset if first.has_dictionary_page else first.data_page_offset
+        if not offsets or min(begin - offsets[-1], size - begin) >= SPLIT_BYTES:
+            offsets.append(begin)
     return tuple(offsets)

@@ -119,7 +119,7 @@ def _register(
             nan_counts=metrics.nans,
             lower_bounds=metrics.lower,
             upper_bounds=metrics.upper,
-            split_offsets=split_offsets(file.metadata),
+            split_offsets=split_offsets(file.metadata, source.file.bytes),
         )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
-from itertools import count
+from itertools import count, pairwise
+from unittest import mock
 from uuid import UUID
 
 import pyarrow as pa
@@ -24,6 +25,8 @@ from pyiceberg.schema import Schema
 
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.parquet_properties import ignored_properties, metrics_modes, parquet_settings
+from streaming_sink.tasks.files import data_file_writer
+from streaming_sink.tasks.files.data_file_writer import split_offsets
 from streaming_sink.tasks.files.metrics import lower_bound, upper_bound
 from streaming_sink.tasks.job import FileIds, ParquetSettings, TaskBuckets, WorkerJob
 from streaming_sink.tasks.rows.write_task import TaskWriter
@@ -129,7 +132,8 @@ def _leaf_values(rows, path):
 @given(st.lists(ROWS, min_size=1, max_size=6), st.booleans())
 def test_metrics_are_those_that_pyiceberg_reads_from_the_file(rows, many_groups):
     modes = metrics_modes(SCHEMA, {})
-    file, data = _write(rows, modes, group_bytes=1 if many_groups else 1 << 20)
+    with mock.patch.object(data_file_writer, "SPLIT_BYTES", 1):
+        file, data = _write(rows, modes, group_bytes=1 if many_groups else 1 << 20)
     footer = pq.ParquetFile(pa.BufferReader(data)).metadata
     expected = data_file_statistics_from_parquet_metadata(
         footer, compute_statistics_plan(SCHEMA, {}), parquet_path_to_id_mapping(SCHEMA)
@@ -303,3 +307,24 @@ def test_a_uuid_is_written_as_parquets_uuid():
     _, data = _write([{"uuid": value.bytes}], {})
     schema = pq.ParquetFile(pa.BufferReader(data)).schema
     assert str(schema.column(len(schema.names) - 1).logical_type) == "UUID"
+
+
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=12), st.integers(1, 5_000))
+def test_no_part_of_a_file_is_smaller_than_what_a_delete_file_costs_a_reader(groups, least):
+    """A part is weighed by 4 MiB for each delete file, and 20,000 rows may have 400 KB."""
+    output = pa.BufferOutputStream()
+    with pq.ParquetWriter(output, pa.schema([("id", pa.int64())]), compression="none") as writer:
+        for rows in groups:
+            writer.write_table(pa.table({"id": range(rows)}))
+    data = output.getvalue()
+    footer = pq.read_metadata(pa.BufferReader(data))
+    with mock.patch.object(data_file_writer, "SPLIT_BYTES", 1):
+        every = split_offsets(footer, data.size)
+    with mock.patch.object(data_file_writer, "SPLIT_BYTES", least):
+        found = split_offsets(footer, data.size)
+    assert (len(every), found[0]) == (len(groups), every[0])
+    assert set(found) <= set(every)
+    parts = [end - begin for begin, end in pairwise((*found, data.size))]
+    assert len(parts) == 1 or min(parts) >= least
+    cut = [it for it in every if all(abs(it - other) >= least for other in (*found, data.size))]
+    assert cut == [], "a part of twice the least or more, with a row group in the middle, is cut"

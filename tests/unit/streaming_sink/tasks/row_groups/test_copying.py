@@ -80,7 +80,8 @@ def test_every_type_is_joined_with_the_rows_and_the_metrics_of_a_decoded_merge()
     assert joined.column_sizes.keys() == by_decoding.column_sizes.keys()
 
 
-def test_every_page_is_where_the_footer_and_the_offset_index_say():
+def test_every_page_is_where_the_footer_and_the_offset_index_say(monkeypatch):
+    monkeypatch.setattr(data_file_writer, "SPLIT_BYTES", 1)
     job = job_of(SCHEMA, page_rows=50)
     files = [written(job, _rows(0, 300), _rows(300, 120)), written(job, _rows(420, 90))]
     [joined] = merged(job, *files)
