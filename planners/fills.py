@@ -148,9 +148,12 @@ def plan_fills(
     policy: FillPolicy = FillPolicy.AMORTIZED,
     fold_above: float = FOLD_ABOVE,
     files_a_pass: int = FILES_A_PASS,
+    *,
+    at_rest: bool = False,
 ) -> FillPlan:
     """Return which of these live files are merged or folded, each at most once, where the new files end, and
-    which delete files of the others are merged. Of a partition it takes so many files, the smallest ones.
+    which delete files of the others are merged: more of them `at_rest`, when nothing follows soon. Of a
+    partition it takes so many files, the smallest ones.
 
     Files that are reserved, encrypted, with deletes by value, or neither small nor worn, are left alone;
     sorted ones are not merged, nor files of two partition specs. No new file is planned above
@@ -176,12 +179,12 @@ def plan_fills(
         fills += [PlannedFill(partition, (it,), (), why_worn(it)) for it in most_worn[:files_a_pass]]
     taken = {file.path for fill in fills for file in fill.inputs}
     deleted_from = [file for file in files if file.deletes]
-    run_merges = tuple(merges_of_runs(deleted_from))
+    run_merges = tuple(merges_of_runs(deleted_from, at_rest=at_rest))
     shared = set(reached_by(run_merges, deleted_from))
     return FillPlan(
         tuple(fills),
         max((len(small) for small in free.values()), default=0),
-        tuple(merges_of_deletes(deleted_from, taken, shared)),
+        tuple(merges_of_deletes(deleted_from, taken, shared, at_rest=at_rest)),
         max((len(file.deletes) for file in deleted_from if has_open_deletes(file)), default=0),
         run_merges,
     )

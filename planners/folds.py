@@ -10,13 +10,17 @@ xi / (x(i+1) + x(i+2) + ...), so that eight are left at most: as crowded small f
 (`planners/fills.py`). To fold it for its number of delete files would have no bound: a stream that deletes a
 row a batch of a file of 120 MiB would write 13 MiB a row.
 
+A stream *at rest* has ended, or brings nothing for a while. Then two delete files of a data file are left at
+most, a shared one among them: readers open each of them for each part of a file that they read, and find them
+so until the stream goes on.
+
 What that bounds, for rows of equal width within a file:
 
-* Delete files of a data file, once a pass that considers it is executed: eight. Where shared ones
-  (`planners/shared_deletes.py`) may apply to it, four of its own, and four shared. Of its own four times as
-  many where a pending plan has reserved it, and so has read them: beyond these they are merged all the same,
-  or plan after plan would put the merge off for ever. The plan loses nothing by it: most of them have come
-  since, and its group is dropped for any of these.
+* Delete files of a data file, once a pass that considers it is executed: eight, and at rest two. Where shared
+  ones (`planners/shared_deletes.py`) may apply to it, four of its own, and four shared. Of its own four times
+  as many where a pending plan has reserved it, and so has read them: beyond these they are merged all the
+  same, or plan after plan would put the merge off for ever. The plan loses nothing by it: most of them have
+  come since, and its group is dropped for any of these.
 * Bytes written by folds per byte deleted: below 1/f - 1. A worn file of which d bytes are deleted has at most
   (1/f - 1) d live ones, and a deleted row is folded once.
 * Positions written by merges per deleted row, its own included: 1 + log2(n / x) * (n / x) ** (1/8), where n
@@ -37,11 +41,15 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from planners.model import FileContent, PositionDeletes, TableFile, TablePartition
-from planners.shared_deletes import SHARED_RUNS_AT_MOST
+from planners.shared_deletes import SHARED_RUNS_AT_MOST, SHARED_RUNS_AT_REST
 from planners.tiers import best_repaid
 
 DELETE_FILES_AT_MOST = 8
 """The bound on the delete files of a data file, once a pass has ended."""
+DELETE_FILES_AT_REST = 2
+"""The same, once passes over a stream at rest have ended, a shared one included."""
+PASSES_AT_REST = 2
+"""So many it takes: a merge of shared delete files may add one to those of a data file."""
 _BESIDE_SHARED = DELETE_FILES_AT_MOST - SHARED_RUNS_AT_MOST - 1
 """As many as stay its own beside shared ones: a merge of these may add one."""
 _BESIDE_PLANS = 4
@@ -82,7 +90,7 @@ def has_open_deletes(file: TableFile) -> bool:
 
 
 def merges_of_deletes(
-    files: Iterable[TableFile], rewritten: Collection[str], shared: Collection[str]
+    files: Iterable[TableFile], rewritten: Collection[str], shared: Collection[str], *, at_rest: bool = False
 ) -> Iterator[PlannedDeleteMerge]:
     """Yield the merges of the files that have too many delete files of their own, but for those that are
     rewritten, by their paths; in the order of paths. `shared`: the paths of those to which a shared delete
@@ -93,9 +101,16 @@ def merges_of_deletes(
             own = (it for it in file.deletes if it.run is None)
             deletes = sorted(own, key=lambda it: (it.rows, it.path))
             is_alone = len(deletes) == len(file.deletes) and file.path not in shared
-            most = DELETE_FILES_AT_MOST if is_alone else _BESIDE_SHARED
+            most = _most_of_its_own(is_alone=is_alone, at_rest=at_rest and has_open_deletes(file))
             if len(deletes) > (most if has_open_deletes(file) else _BESIDE_PLANS * most):
                 rows = [it.rows for it in deletes]
                 count = best_repaid(rows, sum(rows), most - 1)
                 assert count is not None  # there is no limit to one
                 yield PlannedDeleteMerge(file, tuple(deletes[:count]))
+
+
+def _most_of_its_own(*, is_alone: bool, at_rest: bool) -> int:
+    """Return how many delete files of a data file stay its own; `is_alone`: no shared one applies to it."""
+    if at_rest:
+        return DELETE_FILES_AT_REST if is_alone else DELETE_FILES_AT_REST - SHARED_RUNS_AT_REST
+    return DELETE_FILES_AT_MOST if is_alone else _BESIDE_SHARED

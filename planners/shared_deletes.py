@@ -41,6 +41,8 @@ DELETE_FILES_A_BATCH = 128
 """16 are written at once: at 30 ms a request they take a quarter of a second."""
 SHARED_RUNS_AT_MOST = 4
 """The bound on the runs of a partition, once a pass has ended."""
+SHARED_RUNS_AT_REST = 1
+"""The same, once passes over a stream at rest have ended (`planners/folds.py`)."""
 RUNS_BESIDE_PLANS = 4 * SHARED_RUNS_AT_MOST
 """The bound where pending plans have reserved data files of the partition."""
 OWN_POSITIONS = 1024
@@ -59,10 +61,12 @@ class PlannedRunMerge:
     """The most shared files that they become: as many as the largest of the runs has."""
     runs: int
     """The runs of the partition, before."""
+    most: int
+    """The runs that may stay."""
 
     @property
     def reason(self) -> str:
-        return f"{self.runs} runs of shared delete files, more than {SHARED_RUNS_AT_MOST}"
+        return f"{self.runs} runs of shared delete files, more than {self.most}"
 
 
 def share_delete_files(
@@ -100,7 +104,7 @@ def runs_of(files: Iterable[TableFile]) -> dict[TablePartition, dict[int, set[Po
     return found
 
 
-def merges_of_runs(files: Sequence[TableFile]) -> Iterator[PlannedRunMerge]:
+def merges_of_runs(files: Sequence[TableFile], *, at_rest: bool = False) -> Iterator[PlannedRunMerge]:
     """Yield the merges of the partitions that have too many runs. A plan has read those that may apply to a
     data file that it has reserved: they stay as long as they are few enough. `files`: all that shared delete
     files may apply to.
@@ -108,15 +112,15 @@ def merges_of_runs(files: Sequence[TableFile]) -> Iterator[PlannedRunMerge]:
     shared = [file for file in files if any(it.run is not None for it in file.deletes)]
     closed = {partition_of(it) for it in shared if it.content is not FileContent.DATA}
     planned = {partition_of(it) for it in shared if it.reserved_by}
-    every = runs_of(shared)
+    every, most = runs_of(shared), SHARED_RUNS_AT_REST if at_rest else SHARED_RUNS_AT_MOST
     for partition in sorted(every.keys() - closed, key=lambda it: (it.spec_id, sort_key(it.values))):
         runs = sorted(every[partition].values(), key=lambda run: (_rows(run), min(it.path for it in run)))
-        if len(runs) > (RUNS_BESIDE_PLANS if partition in planned else SHARED_RUNS_AT_MOST):
+        if len(runs) > (RUNS_BESIDE_PLANS if partition in planned else most):
             rows = [_rows(run) for run in runs]
-            count = best_repaid(rows, sum(rows), SHARED_RUNS_AT_MOST - 1)
+            count = best_repaid(rows, sum(rows), most - 1)
             assert count is not None  # there is no limit to one
             merged = sorted((each for run in runs[:count] for each in run), key=lambda it: it.path)
-            yield PlannedRunMerge(partition, tuple(merged), max(map(len, runs[:count])), len(runs))
+            yield PlannedRunMerge(partition, tuple(merged), max(map(len, runs[:count])), len(runs), most)
 
 
 def reached_by(merges: Iterable[PlannedRunMerge], files: Sequence[TableFile]) -> Iterator[str]:

@@ -139,16 +139,21 @@ class IcebergSink:
         with self._lock:
             return self._landing.known_schema()
 
-    def finish(self, timeout_seconds: float | None = None) -> tuple[MaintenanceReport, ...]:
+    def finish(
+        self, timeout_seconds: float | None = None, *, at_rest: bool = True
+    ) -> tuple[MaintenanceReport, ...]:
         """Wait until the passes beside the stream have ended: fills, and clusterings. Return the reports that
         no batch's report has. Call it at the end of a job: `spark.stop()` would interrupt a pass, whose files
         then wait for a later batch.
+
+        A last pass merges delete files of the data files that have more than two, as one does once the stream
+        has brought nothing for a minute. With `at_rest=False` there is none: the stream goes on at once.
 
         TimeoutError if a pass takes longer than so many seconds (None: no limit); the pass continues. On
         Spark Connect passes run in the query's process on the server and end with it, so there is nothing to
         wait for here.
         """
-        return tuple(self._landing.finish(timeout_seconds))
+        return tuple(self._landing.finish(timeout_seconds, at_rest=at_rest))
 
     def __call__(self, batch: DataFrame, batch_id: int) -> Any:
         """Land one micro-batch, and return its `BatchReport`. Spark calls this once a micro-batch, and again

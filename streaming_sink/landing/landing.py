@@ -70,11 +70,11 @@ class Landing:
         """How reports call the table, as `Destination.name`."""
         return self._destination.name
 
-    def finish(self, timeout_seconds: float | None) -> list[MaintenanceReport]:
+    def finish(self, timeout_seconds: float | None, *, at_rest: bool = True) -> list[MaintenanceReport]:
         """Wait for the passes beside the stream, as `Maintenance.finish`."""
         self._keys.finish(timeout_seconds)
         every = (self._maintenance, *(each.maintenance for each in self._seconds))
-        return [report for each in every for report in each.finish(timeout_seconds)]
+        return [report for each in every for report in each.finish(timeout_seconds, at_rest=at_rest)]
 
     def known_schema(self) -> Schema | None:
         """Return the table's schema as this process knows it, or None where there is no table yet."""

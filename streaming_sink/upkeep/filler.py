@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from planners.fills import FillPlan
-from planners.folds import DELETE_FILES_AT_MOST
+from planners.folds import DELETE_FILES_AT_MOST, DELETE_FILES_AT_REST, PASSES_AT_REST
 from planners.model import TablePartition
 from planners.partitions import comparable
 from planners.small_files import SMALL_FILES_AT_MOST
@@ -44,7 +45,18 @@ DELETE_FILES_WHILE_FILLING = 3 * DELETE_FILES_AT_MOST
 """As above, for the delete files of one data file. A pass that folds a file loses to each batch that deletes
 from it before the pass has ended. It cannot lose to a batch that waits for it, and runs one itself."""
 
-_Request = tuple["SparkSession", Collection[TablePartition]]
+IDLE_SECONDS = 60.0
+"""A stream that commits nothing for so long is at rest."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A pass over the partitions that batches touched."""
+
+    session: SparkSession
+    touched: frozenset[TablePartition]
+    at_rest: bool = False
+    """The stream has ended, or is idle: what is left is what readers find for a while."""
 
 
 def _crowd(plan: FillPlan, leaves_room: bool) -> str:
@@ -63,7 +75,7 @@ class Filler:
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._passes = PassesBeside[_Request, FillReport]("filling", self._run_beside)
+        self._passes = PassesBeside[_Asked, FillReport]("filling", self._run_beside)
         # `Table` is not safe for use by two threads: this one is used by one pass after the other.
         self._table: Table | None = None
         self._reservations: Reservations | None = None
@@ -72,6 +84,10 @@ class Filler:
         # merged to leave room for others: no batch may touch them again.
         self._left: frozenset[TablePartition] = frozenset()
         self._waiting: frozenset[TablePartition] = frozenset()
+        # The partitions that a stream at rest has merged further, and the timer that ends when it is idle.
+        self._restless: _Asked | None = None
+        self._idle: threading.Timer | None = None
+        self._lock = threading.Lock()
         self._rewrites = ForeignRewrites()
         self._published = threading.Event()
 
@@ -110,7 +126,8 @@ class Filler:
                     reports += self._run(session, touched, waited=crowd)
                     table.refresh()
         elif not plan.is_empty:
-            self._passes.ask((session, touched))
+            self._passes.ask(_Asked(session, frozenset(touched)))
+        self._put_off_rest(session, touched if plan.most_delete_files > DELETE_FILES_AT_REST else ())
         return reports
 
     def has_published(self) -> bool:
@@ -120,31 +137,66 @@ class Filler:
         self._published.clear()
         return True
 
-    def finish(self, timeout_seconds: float | None) -> list[FillReport]:
+    def finish(self, timeout_seconds: float | None, *, at_rest: bool = True) -> list[FillReport]:
         """Wait for the passes beside the stream; return their reports unless they were returned before.
-        TimeoutError if they take longer.
+        TimeoutError if they take longer. `at_rest`: no batch follows soon, so a pass merges what else slows
+        readers down.
         """
+        if at_rest:
+            self._rest()
         self._passes.wait(timeout_seconds)
         return self._passes.ended()
 
+    def _put_off_rest(self, session: SparkSession, touched: Collection[TablePartition]) -> None:
+        """Have a pass over these partitions, too, once the stream is at rest."""
+        with self._lock:
+            before = frozenset() if self._restless is None else self._restless.touched
+            if not (touched or before):
+                return
+            self._restless = _Asked(session, before.union(touched), at_rest=True)
+            if self._idle is not None:
+                self._idle.cancel()
+            self._idle = threading.Timer(IDLE_SECONDS, self._rest)
+            self._idle.daemon = True  # a process that ends does not wait for it
+            self._idle.start()
+
+    def _rest(self) -> None:
+        with self._lock:
+            asked, self._restless = self._restless, None
+            if self._idle is not None:
+                self._idle.cancel()
+        if asked is not None:
+            with suppress(RuntimeError):  # no thread can start: the next batch asks for a pass again
+                self._passes.ask(asked)
+
     def _plan(
-        self, table: Table, reservations: Reservations, touched: Collection[TablePartition]
+        self,
+        table: Table,
+        reservations: Reservations,
+        touched: Collection[TablePartition],
+        *,
+        at_rest: bool = False,
     ) -> tuple[FillPlan, Room]:
         """Return the merges that the partitions need on the known head, and where these leave room."""
 
         def planned(head: Head) -> tuple[FillPlan, Room]:
             room = self._rewrites.room(head, self._options.sizing.small_file_bytes)
             reserved = reservations.files(head)
-            return plan_merges(head, touched, self._options, reserved, self._unfit, room.waiting), room
+            known = head, touched, self._options, reserved, self._unfit, room.waiting
+            return plan_merges(*known, at_rest=at_rest), room
 
         return table.on_head(planned)
 
-    def _run_beside(self, requests: Sequence[_Request]) -> list[FillReport]:
-        session = requests[-1][0]
-        touched = {partition for _, partitions in requests for partition in partitions}
-        # Half of the cores: Spark gives an earlier job's tasks all that are free, and the next batch would
-        # wait for the end of one.
-        return self._run(session, touched, of_cores=2)
+    def _run_beside(self, requests: Sequence[_Asked]) -> list[FillReport]:
+        session = requests[-1].session
+        touched = {partition for asked in requests for partition in asked.touched}
+        at_rest = any(asked.at_rest for asked in requests)
+        # Half of the cores while batches come: Spark gives an earlier job's tasks all that are free, and the
+        # next batch would wait for the end of one.
+        of_cores = 1 if requests[-1].at_rest else 2
+        passes = PASSES_AT_REST if at_rest else 1
+        ran = [self._run(session, touched, of_cores, at_rest=at_rest) for _ in range(passes)]
+        return [report for reports in ran for report in reports]
 
     def _run(
         self,
@@ -152,6 +204,8 @@ class Filler:
         touched: Collection[TablePartition],
         of_cores: int = 1,
         waited: str = "",
+        *,
+        at_rest: bool = False,
     ) -> list[FillReport]:
         """Run one pass on one in so many cores, and return its report, one of a failure too; none where there
         was nothing to do.
@@ -160,7 +214,8 @@ class Filler:
         if is_stopped(session):
             return []  # the pass that it was stopped under has said so
         began = perf_counter()
-        report = self._carry_out(session, touched, max(1, parallelism(session) // of_cores))
+        tasks = max(1, parallelism(session) // of_cores)
+        report = self._carry_out(session, touched, tasks, at_rest=at_rest)
         if not (waited or report.line()):
             return []
         milliseconds = round((perf_counter() - began) * 1000)
@@ -170,12 +225,12 @@ class Filler:
         return [report]
 
     def _carry_out(
-        self, session: SparkSession, touched: Collection[TablePartition], tasks: int
+        self, session: SparkSession, touched: Collection[TablePartition], tasks: int, *, at_rest: bool
     ) -> FillReport:
         try:
             table, reservations = self._open()
             table.refresh()
-            plan, room = self._plan(table, reservations, touched)
+            plan, room = self._plan(table, reservations, touched, at_rest=at_rest)
             if not room.waiting.isdisjoint(touched):
                 self._left = room.waiting.intersection(touched)
             if plan.is_empty:

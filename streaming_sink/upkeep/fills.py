@@ -77,10 +77,12 @@ def plan_merges(
     reserved: Mapping[str, str],
     unfit: Collection[str] = (),
     waiting: Collection[TablePartition] = (),
+    *,
+    at_rest: bool = False,
 ) -> FillPlan:
     """Return the merges and folds that these partitions need, without files that are reserved or known to be
     unfit. `touched`: where rows came to, or were deleted from, since the last pass; `waiting`: where nothing
-    is merged now.
+    is merged now; `at_rest`: nothing follows soon.
 
     Reads no file but manifests.
     """
@@ -90,7 +92,8 @@ def plan_merges(
     found = {it.path: it for it in chain(small_files(*asked), files_to_fold(*asked))}
     files = [it for path, it in found.items() if path not in unfit]
     most = FILES_AFTER_A_WAIT if head.version.is_shared else FILES_A_PASS
-    plan = plan_fills(files, options.sizing, options.fill_policy, options.sizing.fold_above, most)
+    sizing = options.sizing
+    plan = plan_fills(files, sizing, options.fill_policy, sizing.fold_above, most, at_rest=at_rest)
     fit = (it for it in plan.run_merges if not any(deletes.path in unfit for deletes in it.deletes))
     return replace(plan, run_merges=tuple(fit))
 

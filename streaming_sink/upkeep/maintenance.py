@@ -80,9 +80,12 @@ class Maintenance:
             _LOG.warning("the batch is committed; %s", problem, exc_info=failure)
             return Maintained(tuple(reports), SmallFiles(), problem)
 
-    def finish(self, timeout_seconds: float | None) -> list[MaintenanceReport]:
-        """Wait for the passes beside the stream; return their reports unless they were returned before.
-        TimeoutError if they take longer.
+    def finish(self, timeout_seconds: float | None, *, at_rest: bool) -> list[MaintenanceReport]:
+        """Wait for the passes beside the stream, with a last one of fills if the stream is `at_rest`; return
+        their reports unless they were returned before. TimeoutError if they take longer.
         """
-        each = (self._clusterer, self._filler, self._mirroring)
-        return [report for passes in each for report in passes.finish(timeout_seconds)]
+        return [
+            *self._clusterer.finish(timeout_seconds),
+            *self._filler.finish(timeout_seconds, at_rest=at_rest),
+            *self._mirroring.finish(timeout_seconds),
+        ]

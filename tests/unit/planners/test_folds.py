@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from planners import FileSizing
 from planners.fills import FILES_A_PASS, FillPlan, PlannedFill, plan_fills
-from planners.folds import DELETE_FILES_AT_MOST, PlannedDeleteMerge
+from planners.folds import DELETE_FILES_AT_MOST, DELETE_FILES_AT_REST, PlannedDeleteMerge
 from planners.model import PositionDeletes, TableFile
 from planners.small_files import SMALL_FILES_AT_MOST, FillPolicy
 
@@ -123,6 +123,16 @@ def test_equal_delete_files_are_merged_into_one() -> None:
     assert len(merge.deletes) == 30
 
 
+def test_at_rest_two_delete_files_stay_and_of_three_those_are_merged_that_repay_it_best() -> None:
+    assert plan_fills([file("a", FULL, 400, 20)], SIZING, at_rest=True).is_empty
+    few = file("a", FULL, 400, 20, 10)
+    assert plan_fills([few], SIZING).is_empty, "the stream goes on"
+    [merge] = plan_fills([few], SIZING, at_rest=True).delete_merges
+    assert [it.rows for it in merge.deletes] == [10, 20], "400 of them repay less"
+    read = file("a", FULL, *[1] * 9, reserved_by="a plan")
+    assert plan_fills([read], SIZING, at_rest=True).is_empty, "a plan has read them"
+
+
 def test_the_delete_files_of_a_file_that_is_rewritten_anyway_are_not_merged() -> None:
     worn, filled = file("a", 2 * FULL, FULL, *[1] * 9), file("b", 7 * 1024, *[1] * 9)
     plan = plan_fills([worn, filled, file("c", 7 * 1024)], SIZING)
@@ -181,6 +191,7 @@ class Partition:
     written: int = 0
     smallest: int = 2**60
     made: int = 0
+    rested: bool = False
 
     def append(self, rows: int) -> None:
         self.ingested += rows
@@ -206,8 +217,9 @@ class Partition:
                     old.path, old.rows + old.deleted_rows, *(it.rows for it in old.deletes), gone
                 )
 
-    def run_pass(self) -> None:
-        plan = plan_fills(self.files, SIZING, fold_above=self.fold_above)
+    def run_pass(self, *, at_rest: bool = False) -> None:
+        self.rested |= at_rest
+        plan = plan_fills(self.files, SIZING, fold_above=self.fold_above, at_rest=at_rest)
         for fill in plan.fills:
             gone = {it.path for it in fill.inputs}
             self.files = [it for it in self.files if it.path not in gone]
@@ -216,7 +228,8 @@ class Partition:
             self.write(fill)
         for merge in plan.delete_merges:
             self.merge(merge)
-        assert max((len(it.deletes) for it in self.files), default=0) <= DELETE_FILES_AT_MOST
+        most = DELETE_FILES_AT_REST if at_rest else DELETE_FILES_AT_MOST
+        assert max((len(it.deletes) for it in self.files), default=0) <= most
         worn = [it for it in self.files if it.deleted_rows > self.fold_above * (it.rows + it.deleted_rows)]
         assert worn == [] or len(plan.fills) >= FILES_A_PASS
         assert sum(it.bytes + it.deleted_bytes < 13 * MIB for it in self.files) <= SMALL_FILES_AT_MOST
@@ -245,7 +258,8 @@ class Partition:
         allowed = per_ingested * self.ingested + (3 * per_deleted + 1.45 * crowd) * self.deleted
         assert self.written <= allowed
         most = max(1, FULL / self.fewest)
-        assert self.positions <= (1 + math.log2(most) * most ** (1 / 8)) * self.deleted
+        root = DELETE_FILES_AT_REST if self.rested else DELETE_FILES_AT_MOST
+        assert self.positions <= (1 + math.log2(most) * most ** (1 / root)) * self.deleted
 
 
 @settings(max_examples=80, deadline=None)
@@ -254,16 +268,17 @@ class Partition:
     st.integers(0, 6),
     st.sampled_from([1, 30, 4_000, FULL]),
     st.sampled_from([0.05, 0.2, 0.5, 1.0]),
+    st.sampled_from([0, 0.1, 1]),
     st.integers(0, 2**32),
 )
 def test_any_stream_of_rows_and_deletes_keeps_the_bounds(
-    arrivals: Sequence[int], files: int, most: int, fold_above: float, seed: int
+    arrivals: Sequence[int], files: int, most: int, fold_above: float, rests: float, seed: int
 ) -> None:
     partition, dice = Partition(fold_above), random.Random(seed)
     for at in range(120):
         partition.append(arrivals[at % len(arrivals)])
         partition.delete(dice, files, most)
-        partition.run_pass()
+        partition.run_pass(at_rest=dice.random() < rests)
     partition.check()
 
 

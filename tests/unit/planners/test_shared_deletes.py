@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from planners import FileSizing
 from planners.fills import plan_fills
-from planners.folds import DELETE_FILES_AT_MOST, PlannedDeleteMerge
+from planners.folds import DELETE_FILES_AT_MOST, DELETE_FILES_AT_REST, PASSES_AT_REST, PlannedDeleteMerge
 from planners.model import PositionDeletes, TableFile
 from planners.shared_deletes import (
     DELETE_FILES_A_BATCH,
@@ -118,6 +118,15 @@ def test_runs_of_other_partitions_and_specs_are_apart() -> None:
     assert plan_fills(files, SIZING).is_empty
 
 
+def test_at_rest_one_run_stays() -> None:
+    assert plan_fills([shared("a", [0])], SIZING, at_rest=True).is_empty
+    [merge] = plan_fills([shared("a", [0, 1, 2])], SIZING, at_rest=True).run_merges
+    assert [it.path for it in merge.deletes] == ["run-0", "run-1", "run-2"]
+    assert merge.reason == "3 runs of shared delete files, more than 1"
+    read = shared("a", [0, 1, 2], reserved_by="a plan")
+    assert plan_fills([read], SIZING, at_rest=True).is_empty, "a plan has read them"
+
+
 def test_runs_that_a_plan_has_read_are_not_merged() -> None:
     files = [shared("a", [0, 1, 2, 3, 4]), shared("b", [0], reserved_by="a plan")]
     assert plan_fills(files, SIZING).is_empty
@@ -204,8 +213,8 @@ class Table:
     def left(self, path: str) -> int:
         return FULL - sum(self.held[it.path].get(path, 0) for it in self.files[path].deletes)
 
-    def run_pass(self) -> None:
-        plan = plan_fills(self.files.values(), SIZING)
+    def run_pass(self, *, at_rest: bool = False) -> None:
+        plan = plan_fills(self.files.values(), SIZING, at_rest=at_rest)
         rewritten = {it.path for fill in plan.fills for it in fill.inputs}
         for merge in plan.delete_merges:
             self.merge(merge.deletes, merge.file.path)
@@ -268,6 +277,10 @@ def test_any_stream_of_deletes_keeps_the_bounds(files: int, touched: list[int], 
         own = (1 + math.log2(FULL) * FULL ** (1 / 3)) * table.deleted
         assert table.positions <= runs + own
     assert table.alone <= table.deleted, "a position goes to a delete file of its data file once"
+    for _ in range(PASSES_AT_REST):
+        table.run_pass(at_rest=True)
+    assert max(len(file.deletes) for file in table.files.values()) <= DELETE_FILES_AT_REST
+    assert not plan_fills(table.files.values(), SIZING, at_rest=True).delete_merges
 
 
 def test_a_stream_over_many_files_writes_few_delete_files() -> None:

@@ -16,6 +16,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from planners import FileSizing
 from planners.fills import FillPlan, PlannedFill
+from planners.folds import DELETE_FILES_AT_REST, PASSES_AT_REST
 from planners.model import TableFile, TablePartition
 from streaming_sink import history
 from streaming_sink.reports.maintenance_report import FillReport
@@ -323,11 +324,84 @@ def test_a_batch_that_leaves_too_many_delete_files_of_a_file_runs_a_pass_itself(
     _crowded(table, DELETE_FILES_WHILE_FILLING)
     made = Filler(_options(table, fold_above=1.0))
     _after_commit(made, table)
-    made.finish(60)
+    made.finish(60, at_rest=False)
     assert [thread for thread, _ in merging.ran] == ["filling"], "beside the stream"
     _crowded(table, DELETE_FILES_WHILE_FILLING + 1)
     assert _after_commit(made, table).startswith("25 delete files of one data file, so the batch waited: ")
     assert merging.ran[-1] == (threading.current_thread().name, 4)
+
+
+class _Timer:
+    """A timer that rings when it is told to."""
+
+    def __init__(self, seconds, rings):
+        self.seconds, self.rings, self.runs = seconds, rings, False
+
+    def start(self):
+        assert self.daemon, "no process waits for it"
+        self.runs = True
+
+    def cancel(self):
+        self.runs = False
+
+
+@pytest.fixture
+def timers(monkeypatch):
+    made = []
+
+    def make(seconds, rings):
+        made.append(_Timer(seconds, rings))
+        return made[-1]
+
+    monkeypatch.setattr(
+        filler, "threading", SimpleNamespace(Event=threading.Event, Lock=threading.Lock, Timer=make)
+    )
+    return made
+
+
+def test_the_end_of_a_stream_merges_the_delete_files_that_stay_while_it_runs(table, merging, timers):
+    _crowded(table, DELETE_FILES_AT_REST)
+    made = Filler(_options(table, fold_above=1.0))
+    _after_commit(made, table)
+    made.finish(60)
+    assert (merging.ran, timers) == ([], []), "two may stay"
+    _crowded(table, DELETE_FILES_AT_REST + 1)
+    _after_commit(made, table)
+    made.finish(60, at_rest=False)
+    assert merging.ran == []
+    made.finish(60)
+    assert merging.ran == [("filling", 4)] * PASSES_AT_REST, "on all cores: no batch has to wait"
+    assert [timer.runs for timer in timers] == [False]
+    made.finish(60)
+    assert len(merging.ran) == PASSES_AT_REST, "nothing has come since"
+
+
+def test_a_stream_that_brings_nothing_for_a_while_is_at_rest(table, merging, timers):
+    _crowded(table, DELETE_FILES_AT_REST + 1)
+    made = Filler(_options(table, fold_above=1.0))
+    for touched in ([(0, EU)], [(0, US)]):
+        _after_commit(made, table, touched)
+    assert [(timer.seconds, timer.runs) for timer in timers] == [(60, False), (60, True)], "each puts it off"
+    timers[1].rings()
+    made.finish(60, at_rest=False)
+    assert merging.ran == [("filling", 4)] * PASSES_AT_REST
+
+
+def test_what_a_stream_at_rest_merges_is_merged_though_it_goes_on_in_that_moment(table, merging, timers):
+    crowded, _ = _crowded(table, DELETE_FILES_AT_REST + 1)
+    made = Filler(_options(table, fold_above=1.0))
+    merging.goes_on.clear()
+    _append(table, US, 9)
+    _after_commit(made, table, [(0, US)])
+    assert merging.began.wait(60)
+    _after_commit(made, table)
+    timers[-1].rings()
+    _append(table, US, 9)
+    _after_commit(made, table, [(0, US)])
+    merging.goes_on.set()
+    made.finish(60, at_rest=False)
+    assert {tasks for _, tasks in merging.ran} == {2}, "a batch is near"
+    assert [it.file.path for it in merging.plan.delete_merges] == [crowded.file_path]
 
 
 def test_merges_are_divided_among_the_tasks_by_their_bytes(table):
@@ -376,6 +450,7 @@ def merging(monkeypatch):
         passes.began.set()
         assert passes.goes_on.wait(60)
         passes.ran.append((threading.current_thread().name, tasks))
+        passes.plan = plan
         if passes.fails is not None:
             raise passes.fails
         files = {file.location: file for file in table.head.live_files()}
