@@ -54,6 +54,9 @@ class Workload:
     """ "random": keys say nothing of their age, and old ones of any age change; "growing": they are the
     larger the younger, and most of those that change are young."""
     partitioned: bool = False
+    updates: float = UPDATES
+    """The share of the changes that are of rows which the table has."""
+    deletes: float = DELETES
 
     @property
     def name(self) -> str:
@@ -73,12 +76,13 @@ class Workload:
 
     def folder(self, kept: Path) -> Path:
         """Return where the rows are. Layouts share them."""
-        return kept / f"{self.rows}-{self.batches}x{self.changes}-{self.order}-{self.type}"
+        old = "" if (self.updates, self.deletes) == (UPDATES, DELETES) else f"-{self.updates}-{self.deletes}"
+        return kept / f"{self.rows}-{self.batches}x{self.changes}-{self.order}-{self.type}{old}"
 
 
-def write_rows(load: Workload, folder: Path) -> None:
+def write_rows(load: Workload, folder: Path, *, million: bool = True) -> None:
     """Write the base to `folder`/base, and the changes to `folder`/changes, a file a batch, in the order of
-    their modification times; and one batch of a million changes more to `folder`/million.
+    their modification times; and, for `million`, one batch of a million changes more to `folder`/million.
     """
     for part in ("base", "changes", "million"):
         (folder / part).mkdir(parents=True)
@@ -88,7 +92,8 @@ def write_rows(load: Workload, folder: Path) -> None:
     live, count = np.ones(load.rows, bool), load.rows
     for batch in range(1, load.batches + 1):
         live, count = _batch(load, batch, load.changes, live, count, folder / "changes")
-    _batch(load, load.batches + 1, min(1_000_000, load.rows), live, count, folder / "million")
+    if million:
+        _batch(load, load.batches + 1, min(1_000_000, load.rows), live, count, folder / "million")
 
 
 def _batch(
@@ -96,7 +101,7 @@ def _batch(
 ) -> tuple[np.ndarray, int]:
     """Write one batch. Return which of the rows are live after it, and how many there have been."""
     rng = np.random.default_rng([2026, batch, changes])
-    updates, deletes = int(changes * UPDATES), int(changes * DELETES)
+    updates, deletes = int(changes * load.updates), int(changes * load.deletes)
     old = _old_rows(load, rng, live, count, updates + deletes)
     new = np.arange(count, count + changes - len(old))
     numbers = np.concatenate([old, new])

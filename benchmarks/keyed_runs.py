@@ -74,19 +74,16 @@ class Run:
             most = min(slow_batches, self._load.batches) if writer.is_slow else self._load.batches
             results.append(Result(writer.name, self._load.name, self._load.order, most))
             print(f"{self._load.name}: {writer.name} gets its rows", file=sys.stderr)
-            writer.fill(self._base())
-        sizes = [_bytes_in(writer.location) for writer in writers]
+            writer.fill(base_rows(self._spark, self._load, self._source))
+        sizes = [bytes_in(writer.location) for writer in writers]
         self._stream("changes", writers, results)
         for writer, result, before in zip(writers, results, sizes, strict=True):
             if not result.cut_off:
-                result.written_bytes = _bytes_in(writer.location) - before
+                writer.finish()
+                result.written_bytes = bytes_in(writer.location) - before
                 if not self._batches_only:
                     self._read(writer, result)
         return results
-
-    def _base(self) -> DataFrame:
-        base = self._spark.read.schema(self._load.columns).parquet(str(self._source / "base"))
-        return base.repartition(REGION) if self._load.partitioned else base
 
     def _stream(self, folder: str, writers: Sequence[Writer], results: Sequence[Result]) -> None:
         """Land all batches of a folder, each by one writer after the other, until all have enough or were
@@ -117,7 +114,7 @@ class Run:
         if at_limit:
             result.cut_off = f"batch {number + 1} took more than {self._limit_seconds:.0f} s"
         else:
-            writer.finish()
+            writer.wait()
         ended = time.perf_counter()
         result.milliseconds.append((landed - started) * 1000)
         result.beside_ms.append((ended - landed) * 1000)
@@ -153,7 +150,7 @@ class Run:
         files = writer.files()
         result.files, result.delete_files = files.data, files.deletes
         self._check(writer, result.batches)
-        clean = self._without_deletes(writer) if writer.name == OURS else None
+        clean = without_deletes(writer, self._spark, self._work, self._load) if writer.name == OURS else None
         scans = [_scans(writer, clean) for _ in range(_ROUNDS)]
         result.scan_ms = _medians([ours for ours, _ in scans])
         result.clean_scan_ms = _medians([plain for _, plain in scans])
@@ -171,28 +168,11 @@ class Run:
                 raise RuntimeError(f"{writer.name}: {found} rows, not {wanted}")
             return
         if batches not in self._expected:
-            self._expected[batches] = contents_of(self._rows_that_should_be(batches))
+            rows = rows_that_should_be(self._spark, self._load, self._source, batches)
+            self._expected[batches] = contents_of(rows)
         landed = writer.contents()
         if landed != self._expected[batches]:
             raise RuntimeError(f"{writer.name}: {landed}, not {self._expected[batches]}")
-
-    def _rows_that_should_be(self, batches: int) -> DataFrame:
-        """Return the base without the rows whose keys changed, and the last change of each key."""
-        read = self._spark.read
-        base = read.schema(self._load.columns).parquet(str(self._source / "base"))
-        files = [str(file) for file in sorted((self._source / "changes").iterdir())[:batches]]
-        changes = read.schema(self._load.changes_columns).parquet(*files)
-        newest = changes.groupBy(KEY).agg(sf.max_by(sf.struct(*changes.columns), SEQUENCE).alias("change"))
-        rows = newest.select("change.*").where("op <> 'D'").select(*base.columns)
-        return base.join(changes.select(KEY).distinct(), KEY, "left_anti").select(*base.columns).union(rows)
-
-    def _without_deletes(self, writer: Writer) -> OursInsert:
-        """Return a table of the same rows, in files of the base's size."""
-        clean = OursInsert(self._spark, self._work, self._load, "clean")
-        rows = writer.frame()
-        parts = -(-self._load.rows // FILE_ROWS)
-        clean.fill(rows.repartition(REGION) if self._load.partitioned else rows.repartition(parts))
-        return clean
 
     def _points(self, writer: Writer, batches: int) -> dict[str, float]:
         """Ask for keys that the last batch has brought or changed."""
@@ -218,6 +198,31 @@ class Run:
             raise RuntimeError(f"{writer.name}: {found} rows after {rows} changes, not {before + added}")
         result.million_rows, result.million_ms = rows, measured.milliseconds[0]
         result.million_processor_seconds = measured.processor_seconds[0]
+
+
+def base_rows(spark: SparkSession, load: Workload, source: Path) -> DataFrame:
+    """Return the rows of a table before the stream, a data file for each of the source's files."""
+    base = spark.read.schema(load.columns).parquet(str(source / "base"))
+    return base.repartition(REGION) if load.partitioned else base
+
+
+def rows_that_should_be(spark: SparkSession, load: Workload, source: Path, batches: int) -> DataFrame:
+    """Return the base without the rows whose keys changed, and the last change of each key."""
+    base = spark.read.schema(load.columns).parquet(str(source / "base"))
+    files = [str(file) for file in sorted((source / "changes").iterdir())[:batches]]
+    changes = spark.read.schema(load.changes_columns).parquet(*files)
+    newest = changes.groupBy(KEY).agg(sf.max_by(sf.struct(*changes.columns), SEQUENCE).alias("change"))
+    rows = newest.select("change.*").where("op <> 'D'").select(*base.columns)
+    return base.join(changes.select(KEY).distinct(), KEY, "left_anti").select(*base.columns).union(rows)
+
+
+def without_deletes(writer: Writer, spark: SparkSession, work: Path, load: Workload) -> OursInsert:
+    """Return a table of the same rows, in files of the base's size."""
+    clean = OursInsert(spark, work, load, "clean")
+    rows = writer.frame()
+    parts = -(-load.rows // FILE_ROWS)
+    clean.fill(rows.repartition(REGION) if load.partitioned else rows.repartition(parts))
+    return clean
 
 
 def _scans(writer: Writer, clean: Writer | None) -> tuple[dict[str, float], dict[str, float]]:
@@ -259,7 +264,8 @@ def _medians(runs: list[dict[str, float]]) -> dict[str, float]:
     return {reader: statistics.median(run[reader] for run in runs) for reader in runs[0]} if runs else {}
 
 
-def _bytes_in(folder: Path) -> int:
+def bytes_in(folder: Path) -> int:
+    """Return the bytes of all files below a folder."""
     sizes = []
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):

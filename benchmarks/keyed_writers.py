@@ -86,8 +86,12 @@ class Writer(ABC):
     def land(self, changes: DataFrame, number: int, file: Path) -> None:
         """Land one batch, which is the rows of a file: the function of foreachBatch."""
 
+    def wait(self) -> None:
+        """Wait for what still runs beside the stream, which goes on."""
+        return
+
     def finish(self) -> None:
-        """Wait for what still runs beside the stream."""
+        """End the stream."""
         return
 
     def stop(self) -> None:
@@ -147,6 +151,9 @@ class OursInsert(Writer):
     def land(self, changes: DataFrame, number: int, file: Path) -> None:  # noqa: ARG002
         self.sink(changes.drop("op"), number)
 
+    def wait(self) -> None:
+        self.sink.finish(at_rest=False)
+
     def finish(self) -> None:
         self.sink.finish()
 
@@ -171,7 +178,7 @@ class Ours(OursInsert):
 
     def fill(self, base: DataFrame) -> None:
         super().fill(base)
-        names = ["--columns", KEY, "--sequence-by", SEQUENCE, "--scope", self._scope]
+        names = ["--columns", KEY, "--sequence-by", SEQUENCE, "--scope", self._scope, "--declare"]
         with contextlib.redirect_stdout(sys.stderr):
             declare_key.main([str(self.location), *names], standalone_mode=False)
         self.sink = self._sink(
