@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planners.spans import span_text
-from timeline.retention.mirrored import HELD_MS, read_mirrors
+from timeline.retention.mirrored import read_mirrors
 from timeline.versions.head import Head
 
 
@@ -23,6 +23,8 @@ class MirrorDetails:
     """How much older than the newest version that one is."""
     fork: str
     """What it was found to name, where that is no version of this table; "" where it was not."""
+    outdated: bool
+    """Whether what it names may be deleted, since that was superseded more than a day ago."""
 
 
 def list_mirrors(head: Head) -> tuple[MirrorDetails, ...]:
@@ -34,6 +36,7 @@ def list_mirrors(head: Head) -> tuple[MirrorDetails, ...]:
             behind=None if state.version is None else head.number - state.version,
             behind_seconds=None if (ms := state.behind_ms(head.version)) is None else ms // 1000,
             fork=state.fork,
+            outdated=state.is_outdated,
         )
         for state in read_mirrors(head.manifest_files.store, head)
     )
@@ -44,8 +47,9 @@ def warn_of_mirrors(mirrors: tuple[MirrorDetails, ...]) -> Iterator[str]:
     for each in mirrors:
         if each.fork:
             yield each.fork
-        elif each.behind_seconds is not None and each.behind_seconds * 1000 > HELD_MS:
+        elif each.outdated:
+            behind = span_text((each.behind_seconds or 0) * 1000)
             yield (
-                f"the mirror {each.name} is {span_text(each.behind_seconds * 1000)} behind, so that what"
-                " it names may be deleted: run `streaming-sink mirror`"
+                f"the mirror {each.name} is {behind} behind, so that what it names may be deleted: run"
+                " `streaming-sink mirror`"
             )

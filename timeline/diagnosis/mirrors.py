@@ -9,7 +9,7 @@ from timeline import names, properties
 from timeline.diagnosis.findings import Finding, Severity
 from timeline.diagnosis.lineage import Lineage
 from timeline.errors import CorruptTableError
-from timeline.retention.mirrored import HELD_MS, MirrorState, read_mirrors
+from timeline.retention.mirrored import MirrorState, read_mirrors
 from timeline.stores.base import Store
 from timeline.versions.version_file import Version
 
@@ -49,22 +49,23 @@ def check_mirrors(store: Store, lineage: Lineage, head: Version) -> Iterator[Fin
                 what=state.fork,
                 means="no row of the table is at risk; what was written through the catalog is in no version"
                 " of it, and readers of the catalog see that and not the table",
-                repair="keep what the catalog's table has, drop it there, without its files, and"
-                f" {_AGAIN}; or stop to mirror it: `streaming-sink mirror --forget`",
+                repair="where it is another table's mirror leave it, and mirror this one under another name;"
+                f" else keep what it has, drop it in the catalog, without its files, and {_AGAIN}; or stop to"
+                " mirror this one: `streaming-sink mirror --forget`",
             )
-        elif (behind_ms := state.behind_ms(head)) is not None and behind_ms > HELD_MS:
-            yield _outdated(state, behind_ms, lineage)
+        elif state.is_outdated:
+            yield _outdated(state, lineage, head)
 
 
-def _outdated(state: MirrorState, behind_ms: int, lineage: Lineage) -> Finding:
+def _outdated(state: MirrorState, lineage: Lineage, head: Version) -> Finding:
     there = "is there yet" if state.version in lineage.versions else "was deleted, as old versions are"
     return Finding(
         kind="mirror-outdated",
         severity=Severity.WARNING,
         what=f"the mirror {state.mirror} names version {state.version}, which is"
-        f" {timedelta(milliseconds=behind_ms)} older than the newest: the file {there}",
+        f" {timedelta(milliseconds=state.behind_ms(head) or 0)} older than the newest: the file {there}",
         means="no row is at risk; readers of the catalog see an old state, or fail: what a mirror names stays"
-        " for a day",
+        " for a day from the next version on",
         repair=f"{_AGAIN}; or, where the table is mirrored no more, drop the catalog's table and run"
         " `streaming-sink mirror --forget`",
     )

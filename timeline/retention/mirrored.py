@@ -50,6 +50,8 @@ class MirrorState(NamedTuple):
     """When that version was committed."""
     fork: str
     """What it was found to name, where that is no version of the table; "" where it was not."""
+    is_outdated: bool
+    """Whether what it names may be deleted, since that was superseded more than a day ago."""
 
     def behind_ms(self, head: Version) -> int | None:
         """Return how much older than a head the version is, by the table's time."""
@@ -85,6 +87,7 @@ def read_mirrors(store: Store, head: Head | Version) -> list[MirrorState]:
             (note := notes.get(digest)) and note.version,
             note and note.time_ms,
             read_fork(store, digest),
+            note is not None and is_outdated(note, head),
         )
         for mirror, digest in found.items()
     ]

@@ -123,6 +123,22 @@ class CatalogTable(Value):
         if kind == HIVE and shown != shown.lower():
             raise ValueError(f"Hive has names in lower case alone: name it {shown.lower()!r}, not {shown!r}")
 
+    def check_mirror(self) -> None:
+        """Raise ValueError as `check`, and where it is not said which catalog a mirror is in: two processes
+        would take those of two regions for one.
+        """
+        from timeline.catalogs.clients.settings import GLUE, settings_of
+
+        self.check()
+        settings = settings_of(self.catalog)
+        if settings.kind == GLUE and not {"glue.region", "client.region", "glue.endpoint"} & set(
+            settings.properties
+        ):
+            raise ValueError(
+                "a mirror in Glue is known by its region, which the environment may say otherwise to each"
+                f' process: state it in the catalog\'s properties, such as "glue.region": {self.location}'
+            )
+
     def open(self) -> Table:
         """Return the table, as the catalog has it now. TableNotFoundError where there is none."""
         from timeline.catalogs.opening import open_in_catalog

@@ -64,7 +64,7 @@ class PathTable(Value):
         """
         self.store()
         if self.mirror is not None:
-            self.mirror.check()
+            self.mirror.check_mirror()
 
     def store(self) -> Store:
         """Return the store of the location. Sends no request."""

@@ -238,8 +238,8 @@ class Mirror:
             raise
         except UnsupportedTableError as refusal:
             if base is None:  # nothing is there to be kept
-                self._refused = str(refusal)
                 take_back(table, self.name)
+                self._refused = str(refusal)
             raise
 
     def _begin(self, place: str) -> None:

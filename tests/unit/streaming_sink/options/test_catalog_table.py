@@ -145,6 +145,14 @@ def test_a_table_in_hive_is_named_as_hive_has_it_and_its_metastore_has_one_addre
         IcebergSink(CatalogTable("db.events", {**HIVE, "hive.kerberos-authentication": "true"}))
 
 
+def test_a_mirror_in_glue_says_its_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("timeline.catalogs.clients.settings.find_spec", lambda _: True)
+    for stated in ({"glue.region": "eu-west-1"}, {"client.region": "eu-west-1"}):
+        PathTable("/lake/t", mirror=CatalogTable("db.events", {"type": "glue", **stated})).check()
+    with pytest.raises(ValueError, match=r'state it in the catalog.s properties, such as "glue\.region"'):
+        PathTable("/lake/t", mirror=CatalogTable("db.events", {"type": "glue"})).check()
+
+
 def test_a_table_in_glue_has_a_database_and_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "find_spec", lambda _: True)
     IcebergSink(CatalogTable("db.events", {"type": "glue"}))

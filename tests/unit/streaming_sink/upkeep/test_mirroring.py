@@ -264,7 +264,8 @@ def test_status_and_describe_say_how_far_a_mirror_is_behind(
     assert f"mirror    {behind}" in capsys.readouterr().out
     assert main(["status", table.location, "--json"]) == 0
     (said,) = json.loads(capsys.readouterr().out)["mirrors"]
-    assert said == {"name": done.mirror, "version": 2, "behind": 3, "behind_seconds": 120, "fork": ""}
+    behind = {"name": done.mirror, "version": 2, "behind": 3, "behind_seconds": 120}
+    assert said == {**behind, "fork": "", "outdated": False}
 
 
 def test_the_doctor_finds_a_fork_an_old_mirror_and_a_property_that_was_edited(
@@ -272,6 +273,7 @@ def test_the_doctor_finds_a_fork_an_old_mirror_and_a_property_that_was_edited(
 ) -> None:
     mirror(table)
     assert doctor(table.location, probe=False).healthy
+    commit(table, clock)
     clock.now_ms += 25 * 3_600_000
     commit(table, clock, 140)
     found = doctor(table.location, probe=False)
@@ -287,6 +289,26 @@ def test_the_doctor_finds_a_fork_an_old_mirror_and_a_property_that_was_edited(
     found = doctor(table.location, probe=False)
     assert [it.kind for it in found.findings if it.severity is not Severity.NOTE] == ["mirror-forked"]
     assert any(name == "mirror" and value.endswith(", a fork") for name, value in found.facts)
+
+
+def test_a_mirror_of_a_table_that_has_rested_is_not_said_to_be_outdated_before_it_is(
+    table: PathTable, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its day begins when a later version comes, as that of what is held for it."""
+
+    def said() -> tuple[bool, bool]:
+        assert main(["status", table.location]) == 0
+        warned = "what it names may be deleted" in capsys.readouterr().out
+        found = doctor(table.location, probe=False).findings
+        return warned, "mirror-outdated" in [it.kind for it in found]
+
+    mirror(table)
+    clock.now_ms += 5 * 24 * 3_600_000
+    commit(table, clock, 140)
+    assert said() == (False, False)
+    clock.now_ms += 25 * 3_600_000
+    commit(table, clock)
+    assert said() == (True, True)
 
 
 def test_versions_that_a_mirror_holds_are_no_finding(table: PathTable, clock: Clock) -> None:

@@ -74,6 +74,21 @@ def test_a_catalog_that_cannot_have_mirrors_leaves_none_and_is_asked_once(error:
     assert (lake.open().head.number, len(catalog.requests)) == (at, asked)
 
 
+def test_what_a_refused_call_could_not_take_back_the_next_one_does() -> None:
+    lake, catalog = Lake(), PointersInMemory()
+    catalog.begin_pointer = _raising(NotImplementedError("405"))  # type: ignore[method-assign]
+    mirror, delete = a_mirror(catalog), lake.store.delete
+    lake.store.delete = _raising(StoreUnavailableError("cut off"))  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailableError):
+        mirror.bring_up(lake.table)
+    assert noted(lake) == [2]
+    lake.store.delete = delete  # type: ignore[method-assign]
+    with pytest.raises(UnsupportedTableError):
+        mirror.bring_up(lake.table)
+    assert noted(lake) == []
+    assert not _is_stated(lake)
+
+
 def test_a_catalog_that_moves_no_mirror_leaves_what_is_held_for_the_one_that_is_there() -> None:
     lake, catalog = Lake(), PointersInMemory()
     a_mirror(catalog).bring_up(lake.table)
