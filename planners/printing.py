@@ -1,4 +1,4 @@
-"""The printing of plans: aligned columns, and a bounded number of lines."""
+"""What people read: aligned columns, a bounded number of lines, and spans of time."""
 
 from __future__ import annotations
 
@@ -30,3 +30,17 @@ def uncounted(what: str, count: int) -> list[str]:
     """Return the line with the number of those that are not listed, if there are any."""
     left = count - EXPLAINED_LINES
     return [f"  ... and {left:,} {what} more, not listed"] if left > 0 else []
+
+
+_SPANS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1))
+
+
+def span_text(milliseconds: int) -> str:
+    """Return a span by its two largest units, such as "2 d 4 h"; from a second on without milliseconds."""
+    left = milliseconds - milliseconds % 1_000 if milliseconds >= 1_000 else milliseconds
+    parts: list[str] = []
+    for unit, size in _SPANS:
+        if number := left // size:
+            parts.append(f"{number:,} {unit}")
+        left %= size
+    return " ".join(parts[:2]) or "0 s"

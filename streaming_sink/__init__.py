@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from streaming_sink.options.values.writes import Append, BulkInsert, Delete, Upsert
     from streaming_sink.parsing.rows import ParsedJson, parse_json
     from streaming_sink.reading.changes import changes
-    from streaming_sink.removal.cleaning import expire_snapshots, remove_orphan_files
-    from streaming_sink.removal.dropping import drop
+    from streaming_sink.removal.cleaning import drop, expire_snapshots, remove_orphan_files
     from streaming_sink.removal.earlier_versions import branch, rollback, tag
     from streaming_sink.removal.gone import check_gone
     from streaming_sink.removal.purge import purge
@@ -60,7 +59,7 @@ _WHERE = {
     "branch": "streaming_sink.removal.earlier_versions",
     "changes": "streaming_sink.reading.changes",
     "check_gone": "streaming_sink.removal.gone",
-    "drop": "streaming_sink.removal.dropping",
+    "drop": "streaming_sink.removal.cleaning",
     "expire_snapshots": "streaming_sink.removal.cleaning",
     "history": "streaming_sink.reports.batch_report",
     "mirror": "streaming_sink.upkeep.mirroring",

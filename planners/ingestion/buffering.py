@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from planners.printing import span_text
 from planners.sizing import parse_bytes, size_text
-from planners.spans import span_text
 
 MOST_AMOUNTS = 10
 """A work item takes at most so many times the amounts of its rule: a backlog lands in few commits, and a

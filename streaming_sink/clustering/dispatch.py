@@ -19,10 +19,10 @@ from streaming_sink.clustering.sort_orders import planned_sort_order, recorded_s
 from streaming_sink.spark.jobs import described, parallelism
 from streaming_sink.spark.task_results import collect_results
 from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.data_files import stated_metrics
 from streaming_sink.table.file_jobs import file_job
 from streaming_sink.table.parquet_properties import leaf_names
 from streaming_sink.table.spec import partition_sources
-from streaming_sink.table.stated_metrics import stated_metrics
 from streaming_sink.tasks.clustering.group_task import GroupTask
 from streaming_sink.tasks.clustering.job import GroupFailed, GroupJob, GroupResult, Input
 from streaming_sink.tasks.clustering.ordering import sort_column

@@ -1,19 +1,32 @@
-"""The live files on which a clustering plan depends: the others are neither read nor kept."""
+"""The live files on which a clustering plan depends, as `TableFile` values: the others are neither read nor
+kept.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
 
-from pyiceberg.manifest import ManifestFile
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.types import PrimitiveType
 
 from planners.clustering.candidates import Candidates, Recency, candidates
+from planners.clustering.planner import files_to_compare
 from planners.clustering.policy import ClusteringPolicy
 from planners.clustering.selection import RecentPartitions
-from planners.model import TableFile, TablePartition
-from planners.partitions import comparable
-from streaming_sink.clustering.file_view import FileView
+from planners.model import ColumnBounds, TableFile, TablePartition
+from planners.partitions import comparable, partition_of
+from streaming_sink.table.parquet_properties import leaf_names
+from streaming_sink.table.planned_files import planned_file
+from streaming_sink.tasks.clustering.row_strategy import FileByFileStrategy, StaleReason
+from streaming_sink.tasks.clustering.strategies import make_strategy
+from timeline import names
 from timeline.manifests.contents import count_live, is_data
+from timeline.manifests.entries import LiveFile
 from timeline.manifests.pruning import Partition
 from timeline.manifests.selected_files import Selection, select_files
 from timeline.manifests.stated_files import last_time
@@ -103,3 +116,108 @@ def _recent(view: FileView, strategy: RecentPartitions, wanted: Selection) -> fr
 
 def _comparable(partition: Partition) -> TablePartition:
     return TablePartition(partition[0], comparable(partition[1]))
+
+
+_ANOTHER_ORDER = "another order"
+_WAITS = "another engine rewrites files of its partition, and a pass of the stream leaves it room for a while"
+
+
+@dataclass(frozen=True)
+class FileView:
+    """The files of a head under one policy; see `known_files`."""
+
+    head: Head
+    policy: ClusteringPolicy
+    reserved: Mapping[str, str]
+    unfit: Mapping[str, str]
+    waiting: Collection[TablePartition]
+
+    def of(self, file: LiveFile) -> TableFile:
+        """Return a file as far as it is known without its manifest's entry."""
+        recorded = names.clustering_of(file.location)
+        order, level = (None, 0) if recorded is None else (self._order(recorded[0]), recorded[1])
+        known = planned_file(self.head, file, self.reserved.get(file.location))
+        is_waiting = bool(self.waiting) and partition_of(known) in self.waiting
+        return replace(
+            known,
+            unfit=_WAITS if is_waiting else self.unfit.get(file.location),
+            clustered_by=order,
+            level=level,
+            committed_at=self._committed_at(file),
+        )
+
+    def with_entries(
+        self, files: Mapping[str, TableFile], holding: Mapping[str, ManifestFile]
+    ) -> dict[str, TableFile]:
+        """Return those of the files of which a plan needs to know more, with it; read from the manifests that
+        hold them, one at a time.
+        """
+        stale_reason = self._stale_reason()
+        now = self.head.metadata.last_updated_ms
+        wanted = files if stale_reason else files_to_compare(files.values(), now, self.policy)
+        manifests = {it.manifest_path: it for it in map(holding.__getitem__, wanted)}
+        found = {}
+        manifest_files = self.head.manifest_files
+        for manifest in manifest_files.ahead(manifests.values(), copies=False):
+            for entry in manifest_files.entries(manifest):
+                path = entry.data_file.file_path
+                if path in wanted:
+                    outdated = stale_reason(entry.data_file) if stale_reason else None
+                    found[path] = replace(
+                        files[path], bounds=self._bounds(entry.data_file), outdated=outdated
+                    )
+        return found
+
+    def _order(self, digest: str) -> str:
+        """Return the order of a file. A name has a digest: it shows only whether it is the policy's order."""
+        wanted, wanted_digest = self._wanted_order
+        return wanted if wanted is not None and digest == wanted_digest else _ANOTHER_ORDER
+
+    @cached_property
+    def _wanted_order(self) -> tuple[str | None, str | None]:
+        order = self.policy.order
+        return order, None if order is None else names.order_digest(order)
+
+    def _committed_at(self, file: LiveFile) -> int:
+        file_id = names.file_id(file.location)
+        return self._times.at(file.sequence_number) if file_id is None else names.ulid_time_ms(file_id)
+
+    @cached_property
+    def _times(self) -> _Times:
+        return _Times(self.head)
+
+    def _stale_reason(self) -> StaleReason | None:
+        if not self.policy.file_by_file:
+            return None
+        schema = self.head.schema
+        strategy = cast(FileByFileStrategy, make_strategy(self.policy.strategy, {}))
+        return strategy.stale_reason(schema.field_ids, leaf_names(schema))
+
+    @cached_property
+    def _columns(self) -> list[tuple[str, int, PrimitiveType]]:
+        fields = [(it.column, self.head.schema.find_field(it.column)) for it in self.policy.sort_by]
+        return [
+            (name, field.field_id, field.field_type)
+            for name, field in fields
+            if isinstance(field.field_type, PrimitiveType)
+        ]
+
+    def _bounds(self, file: DataFile) -> tuple[ColumnBounds, ...]:
+        lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
+        return tuple(
+            ColumnBounds(name, from_bytes(kind, lower[field_id]), from_bytes(kind, upper[field_id]))
+            for name, field_id, kind in self._columns
+            if field_id in lower and field_id in upper
+        )
+
+
+class _Times:
+    """When files of other writers were committed, by the first snapshot since that has not expired."""
+
+    def __init__(self, head: Head) -> None:
+        known = sorted((it.sequence_number or 0, it.timestamp_ms) for it in head.metadata.snapshots)
+        self._numbers, self._times = [number for number, _ in known], [time for _, time in known]
+
+    def at(self, sequence_number: int) -> int:
+        place = bisect_left(self._numbers, sequence_number)
+        return self._times[place] if sequence_number and place < len(self._times) else 0

@@ -140,7 +140,7 @@ def run_pass(
 
     Never raises for a pass that fails: its report and the log have the failure, and its plan is cancelled.
     """
-    from streaming_sink.clustering.execute_plan import execute_plan, take_over  # need pyspark; options do not
+    from streaming_sink.clustering.execution import execute_plan, take_over  # need pyspark; options do not
 
     settings, location = clustering.settings, table.store.location
 

@@ -1,24 +1,30 @@
-"""Scheduling: plans a pass on an open table's head, and saves the plan on its timeline. Without Spark."""
+"""Scheduling: plans a pass on an open table's head, and saves the plan on its timeline. Without Spark. Files
+that another engine has written are looked at by their footers: a pass may not be able to read them.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from planners.clustering.plan import OTHERS, ClusteringPlan, partition_text
 from planners.clustering.planner import plan_clustering
 from planners.model import Decision, FileContent, FillVerdict, TableFile
-from streaming_sink.clustering.foreign_inputs import find_unfit, is_foreign
 from streaming_sink.clustering.known_files import count_data_files, known_files
 from streaming_sink.clustering.options import Pass
 from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.foreign_rewrites import ForeignRewrites, Room
+from streaming_sink.tasks.errors import DataFileError
+from streaming_sink.tasks.files.data_file_reader import open_data_file
+from timeline import names
 from timeline.errors import CommitConflictError
 from timeline.plans import instants
 from timeline.plans.clustering import CLUSTERING
 from timeline.plans.reservations import Reservations
+from timeline.stores.base import Store
 from timeline.table import Table
 from timeline.versions.head import Head
 
@@ -123,3 +129,29 @@ def _bounded(plan: ClusteringPlan, max_bytes: int, files: Sequence[TableFile]) -
         if it.path in beyond
     ]
     return replace(plan, groups=tuple(groups), left_out=(*plan.left_out, *left_out))
+
+
+_AT_ONCE = 8
+
+
+def is_foreign(location: str) -> bool:
+    """Return whether a data file has a name that this protocol does not write."""
+    return names.file_id(location) is None
+
+
+def find_unfit(store: Store, locations: Sequence[str]) -> dict[str, str | None]:
+    """Return, of each file, why a pass must leave it alone; None where it is a Parquet file that can be read,
+    and whose columns have field ids.
+
+    StoreUnavailableError where the store does not answer.
+    """
+
+    def look(location: str) -> str | None:
+        try:
+            with open_data_file(store, location, "it", needs_ids=True):
+                return None
+        except DataFileError as unfit:
+            return str(unfit)
+
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="footers") as pool:
+        return dict(zip(locations, pool.map(look, locations), strict=True))

@@ -70,7 +70,7 @@ def execute(
     has the groups that were dropped (their files were not live) or failed; any other error is raised, and the
     plan stays pending.
     """
-    from streaming_sink.clustering.execute_plan import execute_plan  # needs pyspark, which planning does not
+    from streaming_sink.clustering.execution import execute_plan  # needs pyspark, which planning does not
 
     how, place = execution_of(memory_bytes, checksum, strategies, max_commits, keys), as_table(table)
     report = execute_plan(session, place.open(), plan_id, how, watch)
@@ -87,7 +87,7 @@ def schedule_and_execute(
     Where there is nothing to do its outcome is "nothing", and `why` has the reason; it is "taken" where
     another executor has claimed the plan first.
     """
-    from streaming_sink.clustering.execute_plan import execute_plan
+    from streaming_sink.clustering.execution import execute_plan
 
     asked = pass_of(**options)
     asked.check_keys()

@@ -17,7 +17,7 @@ from streaming_sink.commands import clustering, earlier, inspecting, mirroring, 
 from streaming_sink.commands import declaring as keys
 from streaming_sink.commands import quarantined as quarantine
 from streaming_sink.commands.arguments import also, of_a_table
-from streaming_sink.commands.ingesting import decisions
+from streaming_sink.commands.ingesting import workers
 from streaming_sink.commands.terminal import CANNOT, DONE, FINDINGS, say, say_either, say_json
 from streaming_sink.commands.wording import refuse_in_options
 from streaming_sink.commands.zones import search_zones, with_zone_findings, zones
@@ -213,7 +213,7 @@ for _each in (
     *clustering.COMMANDS,
     *quarantine.COMMANDS,
     *keys.COMMANDS,
-    *decisions.COMMANDS,
+    *workers.COMMANDS,
     *purging.COMMANDS,
 ):
     _commands.add_command(refuse_in_options(_each))

@@ -67,7 +67,7 @@ def _say(name: str, snapshot_id: int, as_json: bool) -> int:
 @of_a_table
 def drop(table: KnownTable, as_json: bool) -> int:
     """Drop a table. No file is deleted, and a stream that is started again makes a new, empty one."""
-    from streaming_sink.removal.dropping import drop as drop_it
+    from streaming_sink.removal.cleaning import drop as drop_it
 
     version = drop_it(table)
     return say_either(as_json, {"version": version}, f"dropped; version {version} was its last")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def describe(table: KnownTable, as_json: bool, small: str | None, largest: str) -> int:
     """Describe a table: its schema, properties, and file sizes."""
     from streaming_sink.commands.rendering import say_description
-    from streaming_sink.progress import counting
+    from streaming_sink.commands.terminal import counting
     from streaming_sink.reading.description import describe as described
 
     sizing = _sizing(small, largest)

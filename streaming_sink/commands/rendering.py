@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
+from planners.printing import span_text
 from planners.sizing import size_text
-from planners.spans import span_text
 from streaming_sink.commands.terminal import Figure, Id, amount, say, say_table
 from streaming_sink.reading.description import Description, SizeClass
 from streaming_sink.reading.files import FileDetails, PartitionDetails

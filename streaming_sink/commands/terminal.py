@@ -1,11 +1,13 @@
-"""The output of a command: text, tables or JSON on stdout; and its exit codes."""
+"""The output of a command: text, tables or JSON on stdout; how far it has got; and its exit codes."""
 
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Literal
@@ -108,3 +110,24 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else ""
     return f"{value:,}" if isinstance(value, int | float) else str(value)
+
+
+_ERASE = "\r\033[K"
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[], object]]:
+    """Yield what to call after each step. Shows how many were done on stderr, where that is a terminal, and
+    leaves nothing there.
+    """
+    numbers, is_seen = itertools.count(1), sys.stderr.isatty()
+
+    def show(text: str) -> None:
+        if is_seen:
+            sys.stderr.write(f"{_ERASE}{text}")
+            sys.stderr.flush()
+
+    try:
+        yield lambda: show(f"{what}: {next(numbers):,}")
+    finally:
+        show("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,7 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from planners.ingestion.buffering import PlannedItem
-from streaming_sink.ingest.at_fault import find_at_fault
+from planners.ingestion.halving import halve
 from streaming_sink.ingest.auditing import auditor_of
 from streaming_sink.ingest.consolidating import Consolidating
 from streaming_sink.ingest.item_source import ItemSource, ItemWriter, NothingToReadError
@@ -18,6 +19,7 @@ from streaming_sink.ingest.publishing import NotWantedError, Publishing
 from streaming_sink.ingest.reading_rows import RowReading
 from streaming_sink.ingest.registering import Registering
 from streaming_sink.landing.landing import Landing
+from streaming_sink.spark.worker_failures import UnfitRowsError, may_be_of_the_rows
 from streaming_sink.writing.target import Destination
 from streaming_sink.zones.landed import Landed
 from streaming_sink.zones.stored_zone import StoredZone
@@ -127,3 +129,37 @@ class ItemLanding:
         return ItemSource(
             session, work, self._profiling, self._publishing, writer, check_is_wanted, rehearsed
         )
+
+
+_LOG = logging.getLogger("streaming_sink")
+
+
+def find_at_fault(work: Work, failure: Exception, rehearse: Callable[[Work], bool]) -> dict[int, str]:
+    """Return the files of an item that make it fail, by number, with the reasons; empty where the failure is
+    no file's, as far as can be known: of a store, a lost worker, a limit, or of all files alike. A failure
+    that names values of rows is of the file that has them, also where no other file is there to compare with.
+
+    `rehearse` lands a part of the item but for its commit, and returns whether it had a file to do so with.
+    Raises what it raises, where that is no file's.
+    """
+    if not may_be_of_the_rows(failure):
+        return {}
+    number, reasons = work.item.number, dict[int, str]()
+    files = [place for place, _ in work.files()]
+    if len(files) == 1 and isinstance(failure, UnfitRowsError):
+        return {files[0]: str(failure)}
+    halving = halve(files)
+    while (part := halving.next) is not None:
+        _LOG.warning("work item %d fails, and %d of its files are tried: %s", number, len(part), failure)
+        try:
+            shows = rehearse(work.part(part))
+        except Exception as found:
+            if not may_be_of_the_rows(found):
+                raise
+            failure, of_rows = found, isinstance(found, UnfitRowsError)
+            text = " ".join(str(found).split())[-500:]
+            reasons[part[0]] = text if of_rows else f"{type(found).__name__}: {text}"
+            halving = halving.after(fails=True, shows=of_rows)
+        else:
+            halving = halving.after(fails=False, shows=shows)
+    return {place: reasons[place] for place in halving.at_fault}

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import TimeTransform
+from pyiceberg.types import DateType, PrimitiveType
 from pyspark.sql import SparkSession
 
 from planners.ingestion.buffering import PlannedItem
 from streaming_sink.ingest.auditing import Auditor
-from streaming_sink.ingest.event_time import event_time_of
 from streaming_sink.ingest.profiling import Profiled, Work
 from streaming_sink.landing.stages import CommitRequest, Settled
+from streaming_sink.tasks.results import WrittenFile
 from streaming_sink.writing.target import Target
 from streaming_sink.writing.writer import WriteResult
 from streaming_sink.zones.audit import check_row_counts
@@ -113,3 +118,29 @@ class Publishing:
         if item.number in discarded_items(table.head.properties, self.app_id):
             raise NotWantedError(f"work item {item.number} was discarded")
         return landed_in(table.head, self.app_id, item.number)
+
+
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+def event_time_of(schema: Schema, spec: PartitionSpec, files: Iterable[WrittenFile]) -> tuple[int, ...]:
+    """Return the earliest and the latest event time in milliseconds: of the column by whose year, month, day
+    or hour the table is partitioned. () where there is none, or where no file has bounds of it.
+    """
+    column = next((it.source_id for it in spec.fields if isinstance(it.transform, TimeTransform)), None)
+    if column is None:
+        return ()
+    kind = schema.find_field(column).field_type
+    assert isinstance(kind, PrimitiveType)
+    bounds = [
+        _to_ms(kind, bytes(each[column]))
+        for file in files
+        for each in (file.lower_bounds, file.upper_bounds)
+        if column in each
+    ]
+    return (min(bounds), max(bounds)) if bounds else ()
+
+
+def _to_ms(kind: PrimitiveType, bound: bytes) -> int:
+    value = int(from_bytes(kind, bound))
+    return value * _DAY_MS if isinstance(kind, DateType) else value // 1000

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from streaming_sink.ingest import warming
+from streaming_sink.ingest import jobs
 from streaming_sink.ingest.worker import PATIENCE_SECONDS, Worker
 from streaming_sink.ingest.zone import BufferZone
 from streaming_sink.zones.backlog import Backlog
@@ -181,7 +181,7 @@ def work(
     jobs; what that raises is raised, and also the failure of an item after which Spark runs no tasks: it is
     not the item's, and the next ones would fail alike.
     """
-    warming.warm(session)
+    jobs.warm(session)
     worker, lands_by = Worker(zone, patience_seconds, name), _lands_by(zone)
     ended, looked = threading.Event() if stop is None else stop, time.monotonic()
     failures = landed = 0
@@ -199,7 +199,7 @@ def work(
             failures += 1
             if until_idle and (failures >= _MOST_FAILURES or isinstance(failure, _OF_THE_TABLE)):
                 raise
-            if not isinstance(failure, TimelineError) and not warming.runs_tasks(session):
+            if not isinstance(failure, TimelineError) and not jobs.runs_tasks(session):
                 raise
             _LOG.warning("a work item failed: %s: %s", type(failure).__name__, failure)
             ended.wait(poll_seconds)

@@ -20,8 +20,7 @@ from planners.sizing import bytes_per_row
 from planners.small_files import FillPolicy
 from streaming_sink.keyed.key_resolution import BatchKeys, Resolution, found_by_tasks, look, resolve_again
 from streaming_sink.keyed.key_upkeep import KeyUpkeep, indexed_from, key_columns
-from streaming_sink.keyed.remembered_deletes import remember_deletes
-from streaming_sink.keyed.row_deletes import RowDeletes
+from streaming_sink.keyed.row_deletes import RowDeletes, remember_deletes
 from streaming_sink.keyed.searched_files import SearchedFiles
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.options.values.writes import WriteByKey

@@ -14,12 +14,10 @@ import pyarrow as pa
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.name_mapping import needs_field_ids
 from streaming_sink.table.table_keys import check_no_deletes_by_value, check_spec, position_deletes_of
-from streaming_sink.tasks.changes.finding import FoundRows, find_rows
-from streaming_sink.tasks.changes.ties import stored_texts
+from streaming_sink.tasks.changes.finding import FoundRows, find_rows, stored_texts
 from streaming_sink.tasks.files.delete_files import read_deletes_of
 from streaming_sink.tasks.job import KeyJob
-from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys
-from streaming_sink.tasks.keys.scopes import scope_salt
+from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys, scope_salt
 from streaming_sink.tasks.keys.sequences import LONG, no_sequences
 from streaming_sink.tasks.keys.tombstones import deleted_until
 from streaming_sink.tasks.leaves import field_id

@@ -18,8 +18,7 @@ from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.name_mapping import needs_field_ids
 from streaming_sink.tasks.key_index.index import INDEXED_ROWS, KeyIndex
 from streaming_sink.tasks.key_index.upkeep import maintain
-from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile
-from streaming_sink.tasks.keys.scopes import scope_salt
+from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scope_salt
 from streaming_sink.upkeep.beside import PassesBeside
 from timeline.clock import SYSTEM
 from timeline.drafts.succession import commit_time

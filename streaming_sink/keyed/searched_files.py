@@ -20,8 +20,7 @@ from streaming_sink.tasks.key_index.index import KeyIndex
 from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.key_index.runs import MOST_FILES
 from streaming_sink.tasks.keys.keyed_files import KeyedFiles
-from streaming_sink.tasks.keys.scanning import KeyedFile
-from streaming_sink.tasks.keys.scopes import scope_salt
+from streaming_sink.tasks.keys.scanning import KeyedFile, scope_salt
 from timeline.manifests.contents import is_data
 from timeline.manifests.entries import LiveFile
 from timeline.manifests.lookup import find_files

@@ -27,7 +27,7 @@ from streaming_sink.table.longs import with_longs
 from streaming_sink.table.sql_names import quoted
 from streaming_sink.tasks.batches import RESERVED_PREFIX
 from streaming_sink.tasks.rows.failures import UNPARSED
-from streaming_sink.writing.persisting import is_persisted
+from streaming_sink.writing.profile import is_persisted
 from timeline.errors import SchemaMismatchError
 
 _LOG = logging.getLogger("streaming_sink")

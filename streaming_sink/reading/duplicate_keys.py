@@ -13,8 +13,7 @@ from streaming_sink.table.name_mapping import needs_field_ids
 from streaming_sink.table.table_keys import position_deletes_of
 from streaming_sink.tasks.files.data_file_reader import open_data_file
 from streaming_sink.tasks.files.delete_files import read_deletes_of
-from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys
-from streaming_sink.tasks.keys.scopes import scope_salt
+from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys, scope_salt
 from timeline.changes.key_changes import check_key_has_its_columns
 from timeline.diagnosis.findings import Diagnosis, Finding, Severity, some
 from timeline.manifests.entries import LiveFile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planners.spans import span_text
+from planners.printing import span_text
 from timeline.retention.mirrored import read_mirrors
 from timeline.versions.head import Head
 

@@ -19,8 +19,7 @@ from streaming_sink.tasks.errors import DataFileError, UnusableRunError
 from streaming_sink.tasks.files.delete_files import read_position_deletes
 from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.keys.probing import KeyProbe
-from streaming_sink.tasks.keys.scanning import KeyColumns
-from streaming_sink.tasks.keys.scopes import TABLE_SALT, salted, scope_salt
+from streaming_sink.tasks.keys.scanning import TABLE_SALT, KeyColumns, salted, scope_salt
 from streaming_sink.tasks.keys.tombstones import read_tombstones
 from timeline import names
 from timeline.stores.local import is_unfinished

@@ -28,8 +28,7 @@ from streaming_sink.tasks.files.delete_files import (
 )
 from streaming_sink.tasks.job import FileIds, WorkerJob
 from streaming_sink.tasks.keys.probing import KeyProbe
-from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, find_in_file
-from streaming_sink.tasks.keys.scopes import salted, scope_salt
+from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, find_in_file, salted, scope_salt
 from streaming_sink.tasks.keys.tombstones import AT_COMMIT, Tombstones, write_tombstones
 from streaming_sink.tasks.rows.fill_task import Fill, FillSkipped, execute_fill
 from timeline import names

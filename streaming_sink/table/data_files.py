@@ -1,13 +1,21 @@
-"""Descriptors of written files as pyiceberg's manifest entries hold them."""
+"""Descriptors of written files as pyiceberg's manifest entries hold them, and what entries state of files
+that are merged: NaNs, of which no footer says anything, and bounds, by which a footer is checked before its
+row groups are copied.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.typedef import Record
 
+from streaming_sink.table.parquet_properties import parquet_settings
+from streaming_sink.tasks.files.metrics import ColumnMetrics
 from streaming_sink.tasks.results import Merge, WrittenFile
 from timeline.changes.changes import Replace
+from timeline.versions.head import Head
 
 
 def data_file(file: WrittenFile, spec: PartitionSpec, sort_order_id: int = 0) -> DataFile:
@@ -42,3 +50,17 @@ def fill_of(merge: Merge, spec: PartitionSpec) -> Replace:
         frozenset(merge.applied),
         merge.deleted_rows,
     )
+
+
+def stated_metrics(head: Head, paths: Iterable[str]) -> Mapping[str, ColumnMetrics]:
+    """Return the NaNs and bounds of those files whose row groups may be copied, by their locations."""
+    least = parquet_settings(head.properties).copied_from_bytes
+    return {
+        path: ColumnMetrics(
+            nans=dict(file.nan_value_counts or {}),
+            lower=dict(file.lower_bounds or {}),
+            upper=dict(file.upper_bounds or {}),
+        )
+        for path, file in head.find_entries(paths).items()
+        if file.file_size_in_bytes >= least
+    }

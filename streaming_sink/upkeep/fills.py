@@ -18,11 +18,10 @@ from streaming_sink.reports.batch_report import FILL
 from streaming_sink.reports.maintenance_report import FillReport
 from streaming_sink.spark.jobs import described
 from streaming_sink.spark.task_results import collect_results
-from streaming_sink.table.data_files import data_file
+from streaming_sink.table.data_files import data_file, stated_metrics
 from streaming_sink.table.file_jobs import file_job
 from streaming_sink.table.planned_files import files_to_fold, small_files
 from streaming_sink.table.spec import partition_sources
-from streaming_sink.table.stated_metrics import stated_metrics
 from streaming_sink.tasks.files.delete_merging import DeletesMerged, MergeOfDeletesSkipped
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.rows.fill_task import Filled, FillSkipped, FillTask

@@ -18,7 +18,7 @@ from timeline.errors import CorruptTableError, StoreUnavailableError
 from timeline.slots.numbered import NumberedLog
 from timeline.stores import StorageOptions
 from timeline.stores.base import Store
-from timeline.versions.addresses import identifier_of
+from timeline.versions.outbox import identifier_of
 
 if TYPE_CHECKING:
     from streaming_sink.zones.kafka_log import KafkaLog

@@ -14,8 +14,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from planners.ingestion.buffering import PlannedItem
 from planners.percentiles import percentiles
+from planners.printing import span_text
 from planners.sizing import size_text
-from planners.spans import span_text
 from timeline.retention.policy import snapshot_version
 from timeline.stores.base import Store
 from timeline.versions.head import Head

@@ -12,7 +12,7 @@ from unittest import mock
 
 from streaming_sink.options.values.tables import PathTable
 from streaming_sink.reading.pieces import Piece
-from streaming_sink.removal import following as purge_following
+from streaming_sink.removal import purge as purging
 from streaming_sink.seconds import change_log
 from streaming_sink.seconds.change_log import ChangeLog, log_schema
 from streaming_sink.tasks.results import WrittenFile
@@ -202,7 +202,7 @@ class Log:
                 (change_log, "parallelism", lambda _: 1),
                 (change_log, "delete_files", deleted),
                 (change_log, "read_deletes_in", read_deletes_in),
-                (purge_following, "read_deletes_in", read_deletes_in),
+                (purging, "read_deletes_in", read_deletes_in),
             ):
                 stack.enter_context(mock.patch.object(module, name, value))
             yield

@@ -24,10 +24,10 @@ from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, Str
 
 from planners.shared_deletes import share_delete_files
 from streaming_sink.keyed import by_key, key_resolution, row_deletes
-from streaming_sink.keyed import remembered_deletes as tombstones
+from streaming_sink.keyed import row_deletes as tombstones
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.spec import partition_sources
-from streaming_sink.tasks.changes import change_writer, finding, live_positions, ties
+from streaming_sink.tasks.changes import change_writer, finding, live_positions
 from streaming_sink.tasks.changes.change_writer import ChangeWriter
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import DELETES, KeyJob
@@ -261,7 +261,7 @@ def read_and_written(sim: Simulation, change_of: Callable[[int], Change]) -> Ite
     with ExitStack() as stack:
         for module, name, value in (
             (scanning, "open_data_file", open_data_file),
-            (ties, "open_data_file", open_data_file),
+            (finding, "open_data_file", open_data_file),
             (scanning, "hash_keys", hashed),
             (change_writer, "hash_keys", hashed),
             (finding, "are_live", partial(live_positions.are_live, known=live_positions.DeletedPositions())),

@@ -8,8 +8,9 @@ from typing import Any
 from planners import fills as fills_planner
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.keyed import by_key, key_resolution, row_deletes, searched_files
-from streaming_sink.keyed import remembered_deletes as batch_tombstones
-from streaming_sink.removal import following, rewriting, table_purge
+from streaming_sink.keyed import row_deletes as batch_tombstones
+from streaming_sink.removal import purge as purging
+from streaming_sink.removal import rewriting, table_purge
 from streaming_sink.removal.table_purge import TablePurge
 from streaming_sink.seconds import change_log
 from streaming_sink.seconds.change_log import ChangeLog
@@ -37,7 +38,7 @@ from timeline.changes.ref_changes import Rollback
 from timeline.changes.row_deltas import RowDelta
 from timeline.changes.schema_changes import MergeSchema
 from timeline.changes.staging_changes import Publish
-from timeline.commit import confirm, conflicts, creation, descent, publish, standing, version_slot
+from timeline.commit import confirm, conflicts, creation, descent, publish, standing, version_log
 from timeline.commit.attempts import Attempts
 from timeline.commit.snapshots import AppendWriter
 from timeline.commit.version_log import VersionLog
@@ -115,7 +116,7 @@ SWITCHES = (
            "if type(outcome).__name__ == 'Exists':\n"
            f"            raise {_ERRORS}.CommitConflictError('exists')\n"
            "        if isinstance(outcome, Created):"),
-    Switch("R2", "'exists' and others' bytes pass for a loss, unlisted", version_slot, "create_version",
+    Switch("R2", "'exists' and others' bytes pass for a loss, unlisted", version_log, "create_version",
            "Lost(theirs, doubtful=True)", "Lost(theirs)", stormy=True, rare=True),
     Switch("R2", "'exists' passes for our own create, unread", settling, "settle_slot",
            "if isinstance(outcome, Created):", "if type(outcome).__name__ != 'Unknown':"),
@@ -131,7 +132,7 @@ SWITCHES = (
            "except FileNotFoundError:\n"
            f"            raise {_ERRORS}.CommitConflictError('an empty slot')\n"
            "        except StoreUnavailableError as failure:"),
-    Switch("R3", "at the deadline unknown passes for lost", version_slot, "create_version",
+    Switch("R3", "at the deadline unknown passes for lost", version_log, "create_version",
            "raise CommitStateUnknownError(", f"raise {_ERRORS}.CommitConflictError("),
     Switch("R3", "a fill beside the stream passes for lost though its commit is unknown", fills,
            "commit_merges", "except CommitConflictError as conflict:",
@@ -551,7 +552,7 @@ SWITCHES = (
            "[*cut_off(metadata.snapshots, main), *main[::-1]]", "main[::-1]", keyed=True, rare=True),
     Switch("purge", "orphans that hold a key stay", TablePurge, "clean",
            "if due_ms <= self.table.head.metadata.last_updated_ms:", "if False:", keyed=True),
-    Switch("purge", "a change log passes over what it lacks", following, "skip_purges",
+    Switch("purge", "a change log passes over what it lacks", purging, "skip_purges",
            "or _missing(main, after) != []", "", keyed=True),
     Switch("change log", "what a purge deletes is appended", change_log, "_pieces",
            "purges=False", "purges=True", keyed=True),

@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 
-from streaming_sink.keyed import remembered_deletes as batch_tombstones
+from streaming_sink.keyed import row_deletes as batch_tombstones
 from streaming_sink.removal import leftovers, rewriting, table_purge, until
 from streaming_sink.removal.leftovers import LeftoverKind
 from streaming_sink.removal.matching import RowMatcher, find_key_columns, matcher_of

@@ -31,7 +31,7 @@ from pyspark.sql import functions as sf
 
 from planners import FileSizing
 from planners.model import Arrival
-from streaming_sink.landing import prepare, row_writing
+from streaming_sink.landing import row_writing
 from streaming_sink.tasks.rows.write_task import WriteTask
 from streaming_sink.writing import routes, writer
 from streaming_sink.writing.planning import Experience
@@ -264,15 +264,15 @@ def _land(spark: SparkSession, fault: Fault, base: Path) -> None:
         replace(writer, "WriteTask", partial(FaultyTask, fault.kind, str(marks)))
         if fault.by_position:
             replace(routes, "row_hash", lambda rows: sf.xxhash64(sf.monotonically_increasing_id()))
-            replace(prepare, "safe_shuffle", lambda _: nullcontext())
+            replace(row_writing, "safe_shuffle", lambda _: nullcontext())
             replace(row_writing, "check_as_counted", lambda *_: None)
         if fault.one_task:
             replace(Experience, "expected", lambda *_: (Arrival((), ROWS),))
             replace(Experience, "tasks", lambda _: 1)
         if fault.counted:
-            replace(prepare, "needs_counting", lambda *_: True)
+            replace(row_writing, "needs_counting", lambda *_: True)
         if fault.kind == "kill-counted":
-            replace(prepare, "count_rows", partial(_count_and_kill, marks))
+            replace(row_writing, "count_rows", partial(_count_and_kill, marks))
         try:
             with _watched(spark, marks):
                 make_sink()(rows, int(fault.operation == "upsert"))

@@ -17,9 +17,9 @@ from pyiceberg.table import StaticTable
 from planners import FileSizing
 from streaming_sink import IcebergSink, SchemaContract, Upsert, ingest
 from streaming_sink.ingest.worker import Worker
+from streaming_sink.zones.deciding import reannounce
 from streaming_sink.zones.ledger import Ledger
 from streaming_sink.zones.planning.flux import Flux
-from streaming_sink.zones.reannouncing import reannounce
 from tests.sinks import flat_zone
 from tests.spark.source_files import files_in, rows_from, rows_in, write_parquet
 from tests.spark.streams import head_of, metadata_file

@@ -21,7 +21,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from planners.model import InsertPlan
 from streaming_sink import Clustering, FileSizing, IcebergSink, clustering
-from streaming_sink.clustering.execute_plan import take_over
+from streaming_sink.clustering.execution import take_over
 from streaming_sink.clustering.options import execution_of
 from streaming_sink.commands.cli import DONE, main
 from streaming_sink.reports.cluster_report import PLAN_ID
@@ -270,7 +270,7 @@ def test_a_pass_that_raises_is_told_and_its_files_are_free_again(
     def no_cluster(*_arguments, **_options):
         raise RuntimeError("no executors left")
 
-    monkeypatch.setattr("streaming_sink.clustering.execute_plan.execute_groups", no_cluster)
+    monkeypatch.setattr("streaming_sink.clustering.execution.execute_groups", no_cluster)
     add_files(tmp_path / "source", range(2))
     sink = IcebergSink(
         location, clustering=Clustering(every_commits=1, **BY_TEXT), sizing=FileSizing(fill="never")
@@ -466,7 +466,7 @@ def test_a_plan_whose_executor_fails_is_free_at_once(spark, unclustered, monkeyp
 
 
 def test_a_plan_that_was_cancelled_while_it_ran_changes_nothing(spark, unclustered, monkeypatch):
-    monkeypatch.setattr("streaming_sink.clustering.execute_plan.BEAT_SECONDS", 0.01)
+    monkeypatch.setattr("streaming_sink.clustering.execution.BEAT_SECONDS", 0.01)
     plan_id = clustering.schedule(unclustered, strategy="slow", strategies={"slow": Slow}, **SIZES).plan_id
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(clustering.execute, spark, unclustered, plan_id, strategies={"slow": Slow})

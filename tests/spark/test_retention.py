@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from streaming_sink import FileSizing, IcebergSink, Retention, expire_snapshots, remove_orphan_files
-from streaming_sink.landing import prepare, row_writing
+from streaming_sink.landing import row_writing
 from tests.spark.streams import SMALL, add_files, drain, head_of, ids_of, source_ids
 from timeline import names, properties
 from timeline.changes.changes import SetProperties
@@ -123,8 +123,8 @@ def test_a_sink_that_slept_past_the_grace_plans_on_a_newer_head(spark, tmp_path,
             Path(path).unlink()
         return count_rows(*arguments)
 
-    count_rows = prepare.count_rows
-    monkeypatch.setattr(prepare, "count_rows", sleep_and_count)
+    count_rows = row_writing.count_rows
+    monkeypatch.setattr(row_writing, "count_rows", sleep_and_count)
     sink = IcebergSink(location, app_id="third", sizing=FileSizing(fill="inline", fill_policy="always"))
     sink(spark.createDataFrame([(1002, "p0", "x")], "id bigint, p string, text string"), 0)
     assert ids_of(location) == source_ids(1) + Counter([1000, 1001, 1002])

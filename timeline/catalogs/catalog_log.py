@@ -27,9 +27,8 @@ from timeline import properties
 from timeline.catalogs.answers import is_refusal, unclear
 from timeline.catalogs.catalog_draft import CatalogDraft
 from timeline.catalogs.catalog_version import CatalogVersion
-from timeline.catalogs.loaded import read_loaded
+from timeline.catalogs.loaded import is_older, read_loaded
 from timeline.catalogs.memory import check_memory
-from timeline.catalogs.staleness import is_older
 from timeline.catalogs.state_files import StateFiles
 from timeline.catalogs.updates import CatalogCommit, catalog_commit, may_pass, without_expiry
 from timeline.clock import Environment
@@ -49,9 +48,9 @@ from timeline.retention.deletions import Deletions
 from timeline.retention.policy import commit_of
 from timeline.slots.retrying import StillUnknownError, until_known
 from timeline.stores.base import Store
-from timeline.versions.addresses import catalog_address
 from timeline.versions.head import Head
 from timeline.versions.listing import read_head
+from timeline.versions.outbox import catalog_address
 from timeline.versions.staged import OWN_WAP_ID
 from timeline.versions.version_file import Version
 

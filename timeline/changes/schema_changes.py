@@ -1,4 +1,6 @@
-"""The kinds of change that evolve a table's schema and add to its sort orders."""
+"""The kinds of change that evolve a table's schema and add to its sort orders. The name mapping, by which
+files without field ids are read, keeps the names of the past.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,12 @@ from typing import ClassVar
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.name_mapping import (
+    MappedField,
+    NameMapping,
+    create_mapping_from_schema,
+    parse_mapping_from_json,
+)
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import StructType
 
@@ -17,7 +25,6 @@ from timeline.drafts.draft import Draft
 from timeline.errors import SchemaMismatchError
 from timeline.versions.evolution import merge_schemas
 from timeline.versions.head import Head
-from timeline.versions.name_mappings import extend_name_mapping
 
 
 @dataclass(frozen=True)
@@ -106,3 +113,33 @@ class AddSortOrder(Change):
             return list(known)
         free = max((each.order_id for each in known), default=0) + 1
         return [*known, self.order.model_copy(update={"order_id": free})]
+
+
+def extend_name_mapping(stored: str, schema: Schema) -> str:
+    """Return a mapping with the names that a schema has besides. Pure.
+
+    What it knows stays: a file that was written before a column was renamed has it under the old name. So a
+    new column of that name gets no files without ids. A mapping that cannot be read stays as it is.
+    """
+    try:
+        known = parse_mapping_from_json(stored)
+    except ValueError:
+        return stored
+    merged = _merge(list(known), list(create_mapping_from_schema(schema)))
+    return str(NameMapping(merged).model_dump_json())
+
+
+def _merge(known: Sequence[MappedField], wanted: Sequence[MappedField]) -> list[MappedField]:
+    """Return the fields of one struct, those that are known first."""
+    taken = {name for field in known for name in field.names}
+    now = {field.field_id: field for field in wanted}
+    merged = list[MappedField]()
+    for field in known:
+        more = now.pop(field.field_id, MappedField(names=[]))
+        names = [*field.names, *(name for name in more.names if name not in taken)]
+        merged.append(_mapped(field.field_id, names, _merge(field.fields, more.fields)))
+    return merged + [field for field in now.values() if taken.isdisjoint(field.names)]
+
+
+def _mapped(field_id: int | None, names: list[str], fields: list[MappedField]) -> MappedField:
+    return MappedField(names=names, fields=fields, **{"field-id": field_id})

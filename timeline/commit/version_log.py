@@ -2,7 +2,7 @@
 
 ::
 
-    create    create-if-absent v(N+1); a clean success is ours, after anything else       version_slot.py
+    create    create-if-absent v(N+1); a clean success is ours, after anything else
               the slot decides: GET v(N+1) (R2, R3)
     confirm   LIST begun after the create: ours is the highest, or the highest descends   confirm.py
               from ours (R1)
@@ -19,16 +19,18 @@ from dataclasses import dataclass
 from timeline.commit.attempts import Candidate
 from timeline.commit.confirm import confirm, find_landed
 from timeline.commit.log import Judge, Lost, StateUnknown, Won
-from timeline.commit.version_slot import create_version
 from timeline.drafts.draft import Draft
 from timeline.errors import CommitStateUnknownError, CorruptTableError
 from timeline.names import DATA_FOLDER, version_number, version_path
 from timeline.retention.deletions import DeletedKind, Deletion, Deletions
 from timeline.retention.mirrored import forget_outdated, held_versions, notes_of_mirrors
 from timeline.retention.policy import MAINTAIN_EVERY, versions_to_delete
+from timeline.slots.retrying import StillUnknownError, until_known
+from timeline.slots.settling import settle_slot
 from timeline.versions.head import Head
 from timeline.versions.listing import Listing, VersionFiles
 from timeline.versions.staged import WAP_ID
+from timeline.versions.version_file import parse_version
 
 _VERSIONS_AT_ONCE = 200
 
@@ -141,3 +143,28 @@ class VersionLog(VersionFiles):
         if not dry_run:
             forget_outdated(self.store, head, mirrored)
         return Deletions(deletions, dry_run=dry_run)
+
+
+def create_version(log: VersionFiles, candidate: Candidate, give_up_at: float) -> bool | Lost:
+    """Create the version file. Return whether the slot was seen to hold its bytes, or Lost where it holds
+    others' bytes and the store said so at the first create.
+
+    Others' bytes after our own create that went without an answer are no loss yet: ours may have been there,
+    built upon, and deleted by retention since.
+    """
+    number, path = candidate.head.number, version_path(candidate.head.number)
+    try:
+        slot = settle_slot(log.store, path, candidate.data, until_known(log.environment, give_up_at))
+    except StillUnknownError as failure:
+        raise CommitStateUnknownError(
+            f"it is not known whether version {number} was created: the store gave no clear answer in time."
+            " Nothing was deleted. Restart the query on its checkpoint: it finds out, and neither loses nor"
+            f" doubles a row: {log.store.location}",
+            location=log.store.location,
+            version=number,
+        ) from failure
+    if slot.is_own or not slot.was_refused:
+        return slot.is_own
+    stored, known = slot.stored, candidate.head.version
+    theirs = parse_version(number, stored.data, log.store.location, stored.identity, known)
+    return Lost(theirs, doubtful=True)

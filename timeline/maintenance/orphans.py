@@ -1,4 +1,12 @@
-"""Remove orphan files: files that nothing refers to, behind a fence that stops late writers (R6)."""
+"""Remove orphan files: files that nothing refers to, behind a fence that stops late writers (R6).
+
+A file that an outbox names is in no snapshot of the second table yet. So the cleaner of a second table looks
+in this order (R24):
+
+1. it raises the fence of each main table: no later commit there names a file below the cutoff;
+2. it reads their outboxes: what they name stays;
+3. it reads the second table: what an outbox named before was delivered before it left the outbox.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +21,9 @@ from pyiceberg.table.snapshots import Snapshot
 from timeline import names, properties
 from timeline.catalogs.state_files import state_files_of
 from timeline.changes.changes import RaiseFence
-from timeline.errors import CorruptTableError, UnsupportedTableError
+from timeline.errors import CorruptTableError, TableNotFoundError, UnsupportedTableError
 from timeline.features import check_features_are_known
 from timeline.maintenance.expiry import check_files_may_go
-from timeline.maintenance.outboxes import locations_in_outboxes, open_mains
 from timeline.manifests.copies import copy_path
 from timeline.outbox import OpenTable
 from timeline.retention.deletions import DeletedKind, Deletion, Deletions
@@ -24,6 +31,7 @@ from timeline.retention.expired import pending_notes, read_expiry_note
 from timeline.retention.path_index import PathIndex
 from timeline.table import Table, open_table
 from timeline.versions.head import Head
+from timeline.versions.outbox import mains_of, outbox_apps
 from timeline.versions.tombstones import tombstones_of
 
 LEAST_AGE = timedelta(hours=24)
@@ -202,3 +210,39 @@ def _kind(path: str) -> DeletedKind:
     if path.startswith(names.STATE_FOLDER):
         return DeletedKind.STATE_FILE
     return DeletedKind.MANIFEST_LIST if names.is_manifest_list(path) else DeletedKind.MANIFEST
+
+
+def open_mains(second: Head, open_table: OpenTable) -> list[Table]:
+    """Open the main tables that deliver into a second one.
+
+    TableNotFoundError where one is missing, or another table is in its place: reachability cannot be
+    determined then.
+    """
+    registered = sorted(mains_of(second.properties).items())
+    return [
+        _open(second, uuid, location, open_table) for uuid, location in registered if location is not None
+    ]
+
+
+def locations_in_outboxes(main: Table) -> Iterator[str]:
+    """Yield the location of every file that the outbox of a main table names, delivered since or not."""
+    for app_id in outbox_apps(main.head.properties):
+        if (entry := main.head.outbox(app_id)) is not None:
+            yield from (file.file_path for file in entry.files)
+
+
+def _open(second: Head, main_uuid: str, location: str, open_table: OpenTable) -> Table:
+    found: Table | None
+    try:
+        found = open_table(location)
+    except TableNotFoundError:
+        found = None
+    if found is None or str(found.head.metadata.table_uuid) != main_uuid:
+        raise TableNotFoundError(
+            f"table {main_uuid} delivers into this one and is not at its location, so that reachability"
+            " cannot be determined; nothing was deleted. Restore it; or, if it was dropped for good, call"
+            f" timeline.outbox.retire_main: {second.metadata.location}, and missing is {location}",
+            location=second.metadata.location,
+            version=second.number,
+        )
+    return found

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import io
 import os
 from typing import Any
 
 from timeline.errors import StoreUnavailableError, UnsafeStoreError
-from timeline.stores._rename import rename_noreplace
 from timeline.stores.base import Created, CreateOutcome, Exists, Unknown
 
 _OUTPUT_BUFFER_BYTES = 1 << 20
@@ -153,3 +153,23 @@ def unavailable(verb: str, name: str, error: OSError) -> StoreUnavailableError:
     remedy = _REMEDIES.get(error.errno or 0, error.strerror or str(error))
     kept = "nothing was stored; " if verb in ("create", "write") else ""
     return StoreUnavailableError(f"cannot {verb}, {kept}{remedy}: {name}")
+
+
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
+
+
+def rename_noreplace(source: str, target: str) -> None:
+    """Rename `source` to `target` in one step, unless `target` exists (FileExistsError).
+
+    Raises OSError with ENOSYS where the C library or the kernel lacks the call, and with EINVAL where the
+    file system does not keep the flag.
+    """
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), source)
+    call.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+    call.restype = ctypes.c_int
+    if call(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), source, None, target)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from planners.printing import span_text
 from planners.sizing import size_text
-from planners.spans import span_text
 from streaming_sink.commands.arguments import (
     F,
     Pairs,

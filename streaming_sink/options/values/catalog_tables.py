@@ -16,7 +16,7 @@ from timeline.dropping import drop_with
 from timeline.stores import StorageOptions, open_store
 from timeline.stores.base import Store
 from timeline.table import Table
-from timeline.versions.addresses import catalog_address, dotted, identifier_of
+from timeline.versions.outbox import catalog_address, dotted, identifier_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -12,18 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_sink.tasks.batches import RESERVED_PREFIX, conform, conform_valid
-from streaming_sink.tasks.changes.decided import Decided
-from streaming_sink.tasks.changes.finding import FoundRows, find_rows
+from streaming_sink.tasks.changes.finding import Decided, FoundRows, find_rows, stored_texts
 from streaming_sink.tasks.changes.held_changes import HeldChanges, Newest
 from streaming_sink.tasks.changes.live_positions import by_number
 from streaming_sink.tasks.changes.partial import decide_by_column
-from streaming_sink.tasks.changes.ties import stored_texts
 from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.job import DELETES, KeyJob
 from streaming_sink.tasks.keys.hashing import coarse_words, hash_keys
 from streaming_sink.tasks.keys.probing import KeyFilter
-from streaming_sink.tasks.keys.scanning import KeyColumns
-from streaming_sink.tasks.keys.scopes import partition_salt, salted
+from streaming_sink.tasks.keys.scanning import KeyColumns, partition_salt, salted
 from streaming_sink.tasks.keys.sequences import LONG, no_sequences, sequence_values
 from streaming_sink.tasks.keys.tombstones import DeletedUntil, deleted_until
 from streaming_sink.tasks.partitioning import split

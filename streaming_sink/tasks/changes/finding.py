@@ -1,19 +1,25 @@
-"""Finds the live rows that have the keys of a batch: in an index where there is one, else by a scan."""
+"""Finds the live rows that have the keys of a batch: in an index where there is one, else by a scan. Where a
+change and a stored row have the same sequence, the order of their values decides.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from streaming_sink.tasks.changes.live_positions import are_live
+from streaming_sink.tasks.files.data_file_reader import open_data_file
 from streaming_sink.tasks.job import CoveredFiles, SearchedFile
 from streaming_sink.tasks.key_index.index import KeyIndex
 from streaming_sink.tasks.key_index.scanned_keys import SCANNED_KEYS
 from streaming_sink.tasks.keys.probing import KeyFilter, KeyProbe
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile
 from streaming_sink.tasks.keys.sequences import LONG, no_sequences
+from streaming_sink.tasks.results import ChangeCounts
+from streaming_sink.tasks.rows.row_json import rows_as_json
 from timeline.stores.base import Store
 
 NO_DELETES: Mapping[str, Sequence[str]] = {}
@@ -67,3 +73,35 @@ def find_rows(
     numbers, rows = lookup.files[live], lookup.rows.take(live)
     sequences = no_sequences(len(numbers), LONG) if rows.sequences is None else rows.sequences
     return FoundRows(rows.indexes, numbers, rows.positions, sequences, found)
+
+
+def value_texts(rows: pa.RecordBatch) -> list[str]:
+    """Return the values of each row as a text. Of two rows the one with the larger text counts as newer, so
+    that the order in which they come decides nothing, nor the order in which the table got its columns.
+    """
+    return rows_as_json(rows, by_name=True)[0]  # Python lacks some dates and times that a table may hold
+
+
+def stored_texts(
+    store: Store, location: str, schema: pa.Schema, positions: np.ndarray, *, needs_ids: bool = False
+) -> list[str]:
+    """Return the texts of the rows at these positions of a data file, which are ascending. DataFileError for
+    a file that cannot be read; `needs_ids` as for `open_data_file`.
+    """
+    with open_data_file(store, location, "a data file", needs_ids=needs_ids) as reader:
+        return [text for rows in reader.read_at(schema, positions) for text in value_texts(rows)]
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The rows that a task writes, and which leave the table; in each array a place for each key."""
+
+    rows: Iterable[pa.RecordBatch]
+    """The new ones."""
+    leaves: np.ndarray
+    """Whether the live rows of the key leave."""
+    remembered: np.ndarray
+    """Whether the key has a delete that the table is to remember."""
+    deleted_at: np.ndarray
+    """The sequence of that delete."""
+    counts: ChangeCounts

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from streaming_sink.tasks.changes.ties import value_texts
+from streaming_sink.tasks.changes.finding import value_texts
 from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.files.spill import SpillFile
 

@@ -16,10 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_sink.tasks.changes.column_sequences import COLUMN_SEQUENCES, entries_of, with_entries
-from streaming_sink.tasks.changes.decided import Decided
-from streaming_sink.tasks.changes.finding import FoundRows
+from streaming_sink.tasks.changes.finding import Decided, FoundRows, value_texts
 from streaming_sink.tasks.changes.held_changes import HeldChanges, Newest
-from streaming_sink.tasks.changes.ties import value_texts
 from streaming_sink.tasks.files.data_file_reader import open_data_file
 from streaming_sink.tasks.job import KeyJob
 from streaming_sink.tasks.keys.sequences import sequence_values

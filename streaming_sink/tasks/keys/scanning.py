@@ -1,4 +1,6 @@
-"""The keys of a data file, read from its columns: the way to find rows in a file that no index covers."""
+"""The keys of a data file, read from its columns: the way to find rows in a file that no index covers. The
+scope of a key is the table, or each of its partitions; then the hash depends on it too.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,38 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from planners.model import PartitionKey
+from planners.partitions import comparable
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.files.data_file_reader import open_data_file
 from streaming_sink.tasks.keys.hashing import check_key_type, coarse_words, hash_keys, key_seed
 from streaming_sink.tasks.keys.probing import KeyEntries, KeyFilter, KeyProbe
-from streaming_sink.tasks.keys.scopes import TABLE_SALT, salted
 from streaming_sink.tasks.keys.sequences import kind_of_sequences, sequence_values
 from streaming_sink.tasks.leaves import field_id
 from timeline.stores.base import Store
 
 if TYPE_CHECKING:
     from streaming_sink.tasks.encryption import Cipher
+
+
+TABLE_SALT = bytes(16)
+"""Leaves the hashes of keys as they are."""
+
+
+def scope_salt(in_partitions: bool, partition: PartitionKey) -> bytes:
+    """Return the salt of the keys of a partition, which are unique in it, or in the table."""
+    return partition_salt(partition) if in_partitions else TABLE_SALT
+
+
+def partition_salt(partition: PartitionKey) -> bytes:
+    """Return what distinguishes the keys of a partition from the same ones in others."""
+    return blake2b(repr(comparable(partition)).encode(), digest_size=16).digest()
+
+
+def salted(hashes: np.ndarray, salt: bytes) -> np.ndarray:
+    """Return the hashes of keys in a scope. Salted again, they are those of the keys alone."""
+    return hashes if salt == TABLE_SALT else hashes ^ np.frombuffer(salt, np.uint64)
+
 
 SCAN_ROWS = 256 * 1024
 """Rows of a batch: about 60 bytes each, beside their values."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streaming_sink.keyed import key_resolution, searched_files
-from streaming_sink.keyed import remembered_deletes as batch_tombstones
+from streaming_sink.keyed import row_deletes as batch_tombstones
 from streaming_sink.removal import rewriting
 from streaming_sink.table import table_keys
 from tests.simulation.switch import Switch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation.switch import Switch
-from timeline.catalogs import catalog_draft, memory, past, staleness, updates
+from timeline.catalogs import catalog_draft, loaded, memory, updates
 from timeline.catalogs.catalog_draft import CatalogDraft
 from timeline.catalogs.catalog_log import CatalogLog
 from timeline.changes.changes import Replace
@@ -31,9 +31,9 @@ CATALOG_SWITCHES = (
     Switch("R29", "at the deadline unknown passes for lost", CatalogLog, "publish",
            "return StateUnknown(self._unknown(candidate, failure.__cause__))",
            f"raise {_ERRORS}.CommitConflictError('no answer')", catalog=True),
-    Switch("R29", "a commit that main has left passes for lost, also by a load from a cache", staleness,
+    Switch("R29", "a commit that main has left passes for lost, also by a load from a cache", loaded,
            "is_older", "if now.table_uuid", "if True or now.table_uuid", catalog=True),
-    Switch("R29", "an old load with the number of a newer one passes for the head", staleness, "is_older",
+    Switch("R29", "an old load with the number of a newer one passes for the head", loaded, "is_older",
            "return not (is_as_built", "return False and (is_as_built", catalog=True, rare=True),
     Switch("R29", "a commit that lost to one beside main is not looked for again", CatalogLog, "publish",
            "doubtful=in_doubt", "doubtful=False", catalog=True, rare=True),
@@ -61,7 +61,7 @@ CATALOG_SWITCHES = (
            "if oldest is not None and oldest <= witness.sequence_number:", "if False:", catalog=True),
     Switch("R30", "a witness that is not in the metadata has expired", memory, "find_descent",
            "if oldest is not None and oldest <= witness.sequence_number:", "if True:", catalog=True),
-    Switch("R30", "any log of metadata files shows that main was continued", past, "was_continued",
+    Switch("R30", "any log of metadata files shows that main was continued", memory, "was_continued",
            "if not continued:", "if False:", catalog=True),
     Switch("R30", "what is remembered is not compared with its digest", memory, "check_memory",
            "if _digest(stated) != witness.digest:", "if False:", catalog=True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planners.spans import span_text
+from planners.printing import span_text
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,10 @@ from streaming_sink.clustering import execution
 from streaming_sink.clustering.known_files import known_files
 from streaming_sink.clustering.options import execution_of
 from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.data_files import data_file
+from streaming_sink.table.data_files import data_file, stated_metrics
 from streaming_sink.table.file_jobs import file_job
 from streaming_sink.table.planned_files import planned_file
 from streaming_sink.table.spec import partition_spec
-from streaming_sink.table.stated_metrics import stated_metrics
 from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.clustering.group_task import rewrite_group
 from streaming_sink.tasks.files.delete_files import write_position_deletes

@@ -8,8 +8,12 @@ from hypothesis import strategies as some
 
 from timeline.errors import CorruptTableError
 from timeline.properties import SECOND_TABLES
-from timeline.versions.addresses import catalog_address, identifier_of
-from timeline.versions.outbox import second_tables_of, second_tables_to_property
+from timeline.versions.outbox import (
+    catalog_address,
+    identifier_of,
+    second_tables_of,
+    second_tables_to_property,
+)
 
 
 @given(some.lists(some.text(min_size=1), min_size=2).map(tuple))

@@ -16,7 +16,7 @@ from pyiceberg.typedef import Record
 
 from tests.unit.timeline.world import data_file
 from timeline.manifests.entries import entry_partition
-from timeline.versions.descriptors import describe_file, read_descriptor, to_json
+from timeline.versions.outbox import describe_file, read_descriptor, to_json
 
 _VALUES = st.one_of(
     st.none(),

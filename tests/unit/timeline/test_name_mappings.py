@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
 
+from timeline.changes.schema_changes import extend_name_mapping
 from timeline.properties import name_mapping
-from timeline.versions.name_mappings import extend_name_mapping
 
 
 def schema(*fields: tuple[int, str, Any]) -> Schema:

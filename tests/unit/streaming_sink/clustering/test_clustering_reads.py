@@ -17,7 +17,6 @@ from planners.clustering.plan import ClusteringPlan
 from planners.clustering.planner import plan_clustering
 from planners.clustering.policy import All, BySize, ClusteringPolicy, PlanStrategy
 from planners.clustering.selection import ByOverlap, RecentPartitions, SelectedPartitions
-from streaming_sink.clustering import file_view
 from streaming_sink.clustering import known_files as known
 from streaming_sink.clustering.groups import match_groups
 from streaming_sink.clustering.known_files import known_files
@@ -84,7 +83,7 @@ _SELECTS: list[list[PlanStrategy]] = [
 def _reading_all() -> Iterator[None]:
     with (
         mock.patch.object(known, "candidates", return_value=Candidates()),
-        mock.patch.object(file_view, "files_to_compare", lambda files, *_: {it.path for it in files}),
+        mock.patch.object(known, "files_to_compare", lambda files, *_: {it.path for it in files}),
     ):
         yield
 

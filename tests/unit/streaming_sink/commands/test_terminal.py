@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from streaming_sink.commands.terminal import say
-from streaming_sink.progress import counting
+from streaming_sink.commands.terminal import counting, say
 
 
 def test_a_line_is_written_at_once_also_to_a_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from streaming_sink.ingest import warming
+from streaming_sink.ingest import jobs
 
 
 @pytest.fixture(autouse=True)
 def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warming, "warm", lambda session: None)
-    monkeypatch.setattr(warming, "runs_tasks", lambda session: True)
+    monkeypatch.setattr(jobs, "warm", lambda session: None)
+    monkeypatch.setattr(jobs, "runs_tasks", lambda session: True)

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import PythonException
 
 from planners.ingestion.buffering import BufferedFile, PlannedItem
-from streaming_sink.ingest.at_fault import find_at_fault
+from streaming_sink.ingest.item_landing import find_at_fault
 from streaming_sink.ingest.profiling import Work
 from streaming_sink.spark.worker_failures import UnfitRowsError
 from timeline.errors import (

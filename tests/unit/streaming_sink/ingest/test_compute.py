@@ -22,8 +22,8 @@ from timeline.plans.claims import all_instants
 _DIES = """
 import os, sys
 from streaming_sink import ingest
-from streaming_sink.ingest import item_landing, running, warming
-warming.warm = lambda _: None
+from streaming_sink.ingest import item_landing, running, jobs
+jobs.warm = lambda _: None
 item_landing.ItemLanding.land = lambda *_: os._exit(9)
 running.work(None, ingest.BufferZone(sys.argv[1]), until_idle=True, name=sys.argv[2])
 """

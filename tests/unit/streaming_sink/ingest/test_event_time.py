@@ -9,7 +9,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, IdentityTransform, MonthTransform
 from pyiceberg.types import DateType, NestedField, PrimitiveType, StringType, TimestampType, TimestamptzType
 
-from streaming_sink.ingest.event_time import event_time_of
+from streaming_sink.ingest.publishing import event_time_of
 from streaming_sink.tasks.results import WrittenFile
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streaming_sink import SchemaContract, ingest
-from streaming_sink.ingest import running, warming
+from streaming_sink.ingest import jobs, running
 from streaming_sink.ingest.item_landing import ItemLanding
 from streaming_sink.ingest.publishing import NotWantedError
 from streaming_sink.ingest.worker import Worker
@@ -60,7 +60,7 @@ def test_a_worker_claims_nothing_before_spark_runs_its_tasks(
         assert not all_instants(zone.store, KIND)
         raise WorkerEnvironmentError("the Python of Spark's workers lacks pyarrow")
 
-    monkeypatch.setattr(warming, "warm", lacks_a_package)
+    monkeypatch.setattr(jobs, "warm", lacks_a_package)
     with pytest.raises(WorkerEnvironmentError):
         running.work(None, zone, until_idle=True)  # type: ignore[arg-type]
     assert not all_instants(zone.store, KIND)
@@ -76,7 +76,7 @@ def test_a_worker_whose_spark_has_gone_ends_and_sets_no_item_apart(
         raise ConnectionRefusedError("the JVM has gone")
 
     monkeypatch.setattr(ItemLanding, "land", land)
-    monkeypatch.setattr(warming, "runs_tasks", lambda session: False)
+    monkeypatch.setattr(jobs, "runs_tasks", lambda session: False)
     with pytest.raises(ConnectionRefusedError, match="the JVM has gone"):
         running.work(None, zone, until_idle=True, poll_seconds=0.0)  # type: ignore[arg-type]
     assert len(tried) == 1

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from planners.spans import span_text
+from planners.printing import span_text
 from streaming_sink import ingest
 from streaming_sink.commands.cli import DONE, FINDINGS, main
+from streaming_sink.zones.deciding import reannounce
 from streaming_sink.zones.landed import Landed, write_landed
 from streaming_sink.zones.planning.flux import Flux
-from streaming_sink.zones.reannouncing import reannounce
 from streaming_sink.zones.status import status
 from tests.unit.streaming_sink.serving.served import ODD, filled_zone
 from timeline.stores import LocalStore

@@ -13,7 +13,7 @@ from streaming_sink.keyed import key_upkeep
 from streaming_sink.keyed.key_upkeep import KeyUpkeep, indexed_from, key_columns
 from streaming_sink.keyed.searched_files import SearchedFiles
 from streaming_sink.tasks.key_index.index import KeyIndex
-from streaming_sink.tasks.keys.scopes import partition_salt
+from streaming_sink.tasks.keys.scanning import partition_salt
 from tests.unit.streaming_sink.removal.people import KEY, People
 
 MANY, FEW = (TablePartition(0, (f"name of {number}",)) for number in (1, 2))

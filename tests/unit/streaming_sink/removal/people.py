@@ -27,8 +27,7 @@ from streaming_sink.tasks.files.delete_files import read_position_deletes
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.key_index.index import KeyIndex
 from streaming_sink.tasks.key_index.upkeep import build
-from streaming_sink.tasks.keys.scanning import KeyedFile
-from streaming_sink.tasks.keys.scopes import scope_salt
+from streaming_sink.tasks.keys.scanning import KeyedFile, scope_salt
 from streaming_sink.tasks.keys.tombstones import AT_COMMIT, Tombstones, write_tombstones
 from streaming_sink.tasks.results import WrittenFile
 from streaming_sink.tasks.rows.write_task import TaskWriter

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from streaming_sink.removal.following import await_followed, skip_purges
+from streaming_sink.removal.purge import await_followed, skip_purges
 from tests.unit.timeline.world import Lake
 from timeline.changes.changes import Append
 from timeline.changes.follow_changes import Follow, followed, following

@@ -28,7 +28,7 @@ from streaming_sink.removal.purge import Purge
 from streaming_sink.removal.rewriting import Rewritten
 from streaming_sink.removal.wanted import WantedKeys
 from streaming_sink.tasks.files.delete_files import read_position_deletes
-from streaming_sink.tasks.keys.scopes import partition_salt, salted
+from streaming_sink.tasks.keys.scanning import partition_salt, salted
 from streaming_sink.tasks.keys.sequences import LONG, WIDE
 from streaming_sink.tasks.keys.tombstones import deleted_until
 from tests.unit.streaming_sink.removal.people import ALICE, KEY, WANTED, People, staged

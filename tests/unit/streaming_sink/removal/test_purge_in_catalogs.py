@@ -33,8 +33,8 @@ from timeline.errors import UnsupportedTableError
 from timeline.retention import garbage, policy
 from timeline.stores import LocalStore
 from timeline.table import Table
-from timeline.versions.addresses import catalog_address, identifier_of
 from timeline.versions.keys import Looked, TableKey
+from timeline.versions.outbox import catalog_address, identifier_of
 
 ALICE = 42
 GONE = [{"id": ALICE}]

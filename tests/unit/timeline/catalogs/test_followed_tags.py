@@ -19,7 +19,7 @@ from timeline.diagnosis import doctor_in_catalog
 from timeline.errors import CommitConflictError
 from timeline.retention import garbage, policy
 from timeline.table import Table
-from timeline.versions.addresses import catalog_address
+from timeline.versions.outbox import catalog_address
 
 DISTANCE, EVERY = 6, 4
 """Of commits, in the place of 100 and 20."""

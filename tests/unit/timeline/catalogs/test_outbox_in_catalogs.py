@@ -25,8 +25,7 @@ from timeline.maintenance.orphans import remove_orphan_files
 from timeline.outbox import Outcome, deliver, register_main, retire_main
 from timeline.stores import LocalStore
 from timeline.table import Table
-from timeline.versions.addresses import identifier_of
-from timeline.versions.outbox import Delivery, mains_of, second_tables_of
+from timeline.versions.outbox import Delivery, identifier_of, mains_of, second_tables_of
 
 APP = "flights"
 SECOND = ("lake", "odd.name")

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 
 from streaming_sink.tasks.keys.hashing import coarse_words, hash_keys
 from streaming_sink.tasks.keys.probing import KeyFilter, KeyProbe
-from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile
-from streaming_sink.tasks.keys.scopes import TABLE_SALT, salted
+from streaming_sink.tasks.keys.scanning import TABLE_SALT, KeyColumns, KeyedFile, salted
 from timeline.stores import Store
 
 TABLE = UUID(int=7)

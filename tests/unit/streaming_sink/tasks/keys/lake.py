@@ -15,8 +15,7 @@ from streaming_sink.tasks.key_index.index import KeyIndex, KeyLookup
 from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.key_index.upkeep import Upkeep, maintain
 from streaming_sink.tasks.keys.probing import KeyFilter, KeyProbe
-from streaming_sink.tasks.keys.scanning import KeyedFile
-from streaming_sink.tasks.keys.scopes import TABLE_SALT, partition_salt
+from streaming_sink.tasks.keys.scanning import TABLE_SALT, KeyedFile, partition_salt
 from streaming_sink.tasks.keys.sequences import NO_SEQUENCE
 from tests.unit.streaming_sink.tasks.keys.data_files import COLUMNS, filter_of, probe_of, put_rows
 from timeline import names

@@ -5,8 +5,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streaming_sink.tasks.changes.finding import value_texts
 from streaming_sink.tasks.changes.held_changes import _ordered
-from streaming_sink.tasks.changes.ties import value_texts
 from streaming_sink.tasks.keys.sequences import LONG, WIDE
 from tests.unit.streaming_sink.tasks.keys.numbers import sequences_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streaming_sink.keyed.remembered_deletes import FILES_A_TIER, files_to_merge, remember_deletes
+from streaming_sink.keyed.row_deletes import FILES_A_TIER, files_to_merge, remember_deletes
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import FileIds, KeyJob
 from streaming_sink.tasks.keys.sequences import LONG, WIDE
@@ -114,7 +114,7 @@ def test_a_tier_is_merged_where_it_would_be_full(known: list[int], rows: int, me
 
 def test_the_deletes_of_a_batch_are_remembered_from_its_commit_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have begun long before; a merge finds its own deletes older by that much, unless it knows."""
-    monkeypatch.setattr("streaming_sink.keyed.remembered_deletes.FILES_A_TIER", 2)
+    monkeypatch.setattr("streaming_sink.keyed.row_deletes.FILES_A_TIER", 2)
     lake = Lake()
     lake.table.commit([DeclareKey(TableKey((1,), 2))])
 
