@@ -15,7 +15,7 @@ from streaming_sink.tasks.files.data_file_reader import open_data_file
 from streaming_sink.tasks.files.delete_files import read_deletes_of
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scan_keys, scope_salt
 from timeline.changes.key_changes import check_key_has_its_columns
-from timeline.diagnosis.findings import Diagnosis, Finding, Severity, some
+from timeline.diagnosis.findings import Diagnosis, some, warning
 from timeline.manifests.entries import LiveFile
 from timeline.stores.base import Store
 from timeline.table import Table
@@ -96,9 +96,8 @@ def with_key_findings(diagnosis: Diagnosis, table: Table) -> Diagnosis:
     facts = [("key", f"{checked.key}; {checked.rows:,} rows were read")]
     if not checked.repeated:
         return diagnosis.extended(facts, ())
-    finding = Finding(
+    finding = warning(
         kind="key-repeated",
-        severity=Severity.WARNING,
         what=f"{checked.repeated:,} live rows have a key that another one has too, such as"
         f" {some(checked.examples)}",
         means="rows were inserted without a look at their keys (Append(allow_duplicates=True)). The next"

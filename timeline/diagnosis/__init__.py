@@ -10,7 +10,7 @@ from timeline.diagnosis.catalogs import doctor_in_catalog
 from timeline.diagnosis.deletes import check_deletes
 from timeline.diagnosis.facts import facts_of
 from timeline.diagnosis.files import WrongFiles, check_files
-from timeline.diagnosis.findings import Diagnosis, Finding, Severity, count
+from timeline.diagnosis.findings import Diagnosis, Finding, Severity, count, damage, note
 from timeline.diagnosis.lineage import Lineage, read_lineage
 from timeline.diagnosis.mirrors import check_mirrors, mirror_facts
 from timeline.diagnosis.missing import check_every_file_is_there
@@ -106,9 +106,8 @@ def _findings(
 def _check_there_is_a_table(lineage: Lineage, stored: StoredFiles) -> Iterator[Finding]:
     if any(path.endswith(".metadata.json") for path in lineage.strangers):
         return  # reported as a table of another writer
-    yield Finding(
+    yield damage(
         kind="table-missing",
-        severity=Severity.DAMAGE,
         what=f"there is no version of a table, but {count(stored.every.count, 'file')}: {stored.every}",
         means="a stream that starts here makes a new table beside these files. If there was a table, its"
         " versions were deleted: its rows are out of sight, and their files may still be there",
@@ -119,9 +118,8 @@ def _check_there_is_a_table(lineage: Lineage, stored: StoredFiles) -> Iterator[F
 
 def _check_creates_are_finished(stored: StoredFiles) -> Iterator[Finding]:
     if (unfinished := stored.unfinished).count:
-        yield Finding(
+        yield note(
             kind="unfinished-create",
-            severity=Severity.NOTE,
             what=f"{count(unfinished.count, 'file')} of {unfinished.bytes:,} bytes that a create left"
             f" unfinished: {unfinished}",
             means="a process died in the middle of a create, or is in it now; the number after .tmp- is its"

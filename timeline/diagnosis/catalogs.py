@@ -10,7 +10,7 @@ from timeline.catalogs.memory import Descent, check_memory, witness_of
 from timeline.diagnosis.deletes import check_deletes
 from timeline.diagnosis.facts import facts_of
 from timeline.diagnosis.files import WrongFiles, check_files
-from timeline.diagnosis.findings import Diagnosis, Finding, Severity, count, some
+from timeline.diagnosis.findings import Diagnosis, Finding, count, damage, note, some, warning
 from timeline.diagnosis.missing import check_every_file_is_there
 from timeline.diagnosis.outboxes import check_main_tables, check_outbox
 from timeline.diagnosis.reachable import Reachable
@@ -65,9 +65,8 @@ def _check_memory(head: Head) -> Iterator[Finding]:
     try:
         descent = check_memory(head)
     except TableReplacedError as replaced:
-        yield Finding(
+        yield damage(
             kind="table-replaced",
-            severity=Severity.DAMAGE,
             what=str(replaced),
             means="streams of this sink stop, and nothing of them is written: batches that are remembered may"
             " have lost their rows",
@@ -75,11 +74,10 @@ def _check_memory(head: Head) -> Iterator[Finding]:
             " last batches. Else use a fresh checkpoint and a new app_id",
         )
         return
-    except CorruptTableError as damage:
-        yield Finding(
+    except CorruptTableError as unreadable:
+        yield damage(
             kind="memory-damaged",
-            severity=Severity.DAMAGE,
-            what=str(damage),
+            what=str(unreadable),
             means="streams of this sink stop: whether their batches are in the table is not known",
             repair="find what edits properties that begin with streaming-sink., and restore them from an"
             " older metadata file",
@@ -90,9 +88,8 @@ def _check_memory(head: Head) -> Iterator[Finding]:
         main = {it.snapshot_id for it in lineage(head.metadata.current_snapshot_id, snapshots)}
         left = [it.snapshot_id for it in lineage(witness_of(head).snapshot_id, snapshots)]
         left = [each for each in left if each not in main]
-        yield Finding(
+        yield warning(
             kind="rolled-back",
-            severity=Severity.WARNING,
             what=f"main was set back: {count(len(left), 'snapshot')} of it left since this sink last"
             f" committed: {some(left)}",
             means="their rows are not in the table, and streams go on without them: batches that were"
@@ -140,9 +137,8 @@ def _check_retention(head: Head) -> Iterator[Finding]:
 
 
 def _held(what: str, repair: str) -> Finding:
-    return Finding(
+    return warning(
         kind="history-held",
-        severity=Severity.WARNING,
         what=what,
         means="no row is at risk; the table's history, and the time of each commit, grow",
         repair=repair,
@@ -153,15 +149,14 @@ def _check_nothing_was_taken_early(head: Head, store: Store, stored: StoredFiles
     """Yield which files of expired snapshots were deleted within their grace period."""
     gone = []
     for pending in pending_notes(store, head.version.owner):
-        note = read_expiry_note(store, pending)
-        for record in () if note is None else (*note.expired, *note.unpinned):
+        expiry = read_expiry_note(store, pending)
+        for record in () if expiry is None else (*expiry.expired, *expiry.unpinned):
             manifests = head.manifest_files.find_list(record.manifest_list)
             needed = [record.manifest_list, *(each.manifest_path for each in manifests or ())]
             gone += [each for each in needed if store.relative(each) not in stored.of_metadata]
     if gone := sorted(set(gone)):
-        yield Finding(
+        yield note(
             kind="taken-early",
-            severity=Severity.NOTE,
             what=f"{count(len(gone), 'file')} of snapshots that have expired were deleted within their"
             f" grace period: {some(gone)}",
             means="another engine expires snapshots or removes orphans here, without a grace period: a reader"

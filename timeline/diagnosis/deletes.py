@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.manifest import DataFileContent
 
-from timeline.diagnosis.findings import Finding, Severity, count, some
+from timeline.diagnosis.findings import Finding, count, damage, some, warning
 from timeline.diagnosis.reachable import READERS, Reachable
 from timeline.manifests.deletes import DeleteIndex
 from timeline.manifests.entries import LiveFile
@@ -128,9 +128,8 @@ def _count_doubles(read: Sequence[_Read], data: Mapping[str, LiveFile]) -> dict[
 
 def _check_none_dangles(dangling: Sequence[str]) -> Iterator[Finding]:
     if dangling:
-        yield Finding(
+        yield warning(
             kind="delete-file-dangling",
-            severity=Severity.WARNING,
             what=f"{count(len(dangling), 'delete file')} of data files that are not live:"
             f" {some(sorted(dangling))}",
             means="no row is at risk: readers apply them to nothing. This sink takes the delete files of a"
@@ -141,9 +140,8 @@ def _check_none_dangles(dangling: Sequence[str]) -> Iterator[Finding]:
 
 def _check_all_can_be_read(unreadable: Sequence[str]) -> Iterator[Finding]:
     if unreadable:
-        yield Finding(
+        yield damage(
             kind="delete-file-unreadable",
-            severity=Severity.DAMAGE,
             what=f"{count(len(unreadable), 'delete file')} that cannot be read: {some(unreadable)}",
             means="reads of the data files that they delete from fail. Appends may go on; these data files"
             " are neither filled nor clustered",
@@ -153,9 +151,8 @@ def _check_all_can_be_read(unreadable: Sequence[str]) -> Iterator[Finding]:
 
 def _check_they_delete_what_is_stated(wrong: Sequence[str]) -> Iterator[Finding]:
     if wrong:
-        yield Finding(
+        yield damage(
             kind="deletes-differ",
-            severity=Severity.DAMAGE,
             what=f"{count(len(wrong), 'delete file')} that delete other rows than the table says:"
             f" {some(wrong)}",
             means="a delete file was replaced, or its writer counted wrong: rows may be live that were"
@@ -168,9 +165,8 @@ def _check_they_delete_what_is_stated(wrong: Sequence[str]) -> Iterator[Finding]
 
 def _check_no_row_is_deleted_twice(twice: Mapping[str, int]) -> Iterator[Finding]:
     if twice:
-        yield Finding(
+        yield warning(
             kind="row-deleted-twice",
-            severity=Severity.WARNING,
             what=f"{count(sum(twice.values()), 'row')} that more than one delete file deletes, of"
             f" {count(len(twice), 'data file')}: {some(sorted(twice))}",
             means="this sink refuses the second of two such commits, so another engine has made one, or a"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from timeline import names
-from timeline.diagnosis.findings import Few, Finding, Severity, count
+from timeline.diagnosis.findings import Few, Finding, Severity, count, damage, note, warning
 from timeline.diagnosis.reachable import Reachable
 from timeline.diagnosis.stored import StoredFiles
 from timeline.versions.version_file import Version
@@ -100,9 +100,8 @@ def _check_sizes_are_as_stated(wrong: WrongFiles) -> Iterator[Finding]:
 
 def _check_no_file_is_live_twice(found: Reachable) -> Iterator[Finding]:
     if found.live_twice.count:
-        yield Finding(
+        yield damage(
             kind="file-live-twice",
-            severity=Severity.DAMAGE,
             what=f"{count(found.live_twice.count, 'data file')} in more than one manifest of the current"
             f" snapshot: {found.live_twice}",
             means="readers count their rows more than once. This sink never adds a file twice: a program that"
@@ -121,9 +120,8 @@ def _check_totals(found: Reachable, head: Version) -> Iterator[Finding]:
     rows, files = found.rows, found.files
     stated = int(summary.get("total-records", rows)), int(summary.get("total-data-files", files))
     if stated != (rows, files):
-        yield Finding(
+        yield warning(
             kind="totals-differ",
-            severity=Severity.WARNING,
             what=f"the summary states {stated[0]:,} rows in {stated[1]:,} files, and the manifests list"
             f" {rows:,} in {files:,}",
             means="the manifests are what readers read; the summary is used for estimates and reports",
@@ -147,9 +145,8 @@ def _check_refs(head: Version) -> Iterator[Finding]:
 
 def _check_nothing_is_left_over(stored: StoredFiles) -> Iterator[Finding]:
     if (left := stored.left).count:
-        yield Finding(
+        yield note(
             kind="orphans",
-            severity=Severity.NOTE,
             what=f"{count(left.count, 'file')} of {left.bytes:,} bytes that no retained snapshot refers to:"
             f" {left}",
             means="no row of the table is in them: they are of batches that failed or lost, of snapshots that"
@@ -159,9 +156,8 @@ def _check_nothing_is_left_over(stored: StoredFiles) -> Iterator[Finding]:
             " remove_orphan_files takes the old ones behind a fence",
         )
     if (strange := stored.strange).count:
-        yield Finding(
+        yield note(
             kind="foreign-file",
-            severity=Severity.NOTE,
             what=f"{count(strange.count, 'file')} of {strange.bytes:,} bytes that this sink did not write and"
             f" does not refer to: {strange}",
             means="this sink neither reads nor removes them",

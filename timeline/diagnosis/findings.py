@@ -7,6 +7,7 @@ from bisect import insort
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 
 _SHOWN = 3
 _WIDTH = 110
@@ -33,6 +34,11 @@ class Finding:
     means: str
     """Whether rows are at risk, and whether it is safe to go on."""
     repair: str
+
+
+note = partial(Finding, severity=Severity.NOTE)
+warning = partial(Finding, severity=Severity.WARNING)
+damage = partial(Finding, severity=Severity.DAMAGE)
 
 
 @dataclass(frozen=True)

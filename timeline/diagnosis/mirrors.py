@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from timeline import names, properties
-from timeline.diagnosis.findings import Finding, Severity
+from timeline.diagnosis.findings import Finding, warning
 from timeline.diagnosis.lineage import Lineage
 from timeline.errors import CorruptTableError
 from timeline.retention.mirrored import MirrorState, read_mirrors
@@ -31,11 +31,10 @@ def check_mirrors(store: Store, lineage: Lineage, head: Version) -> Iterator[Fin
     """Yield what is wrong with the mirrors of a table."""
     try:
         mirrors = read_mirrors(store, head)
-    except CorruptTableError as damage:
-        yield Finding(
+    except CorruptTableError as unreadable:
+        yield warning(
             kind="mirrors-unreadable",
-            severity=Severity.WARNING,
-            what=str(damage),
+            what=str(unreadable),
             means="no row is at risk; but nothing of the table expires, and no old version leaves",
             repair=f"remove the property {properties.MIRRORS} from {names.version_path(head.number)}, and"
             f" mirror the table again: {_AGAIN}",
@@ -43,9 +42,8 @@ def check_mirrors(store: Store, lineage: Lineage, head: Version) -> Iterator[Fin
         return
     for state in mirrors:
         if state.fork:
-            yield Finding(
+            yield warning(
                 kind="mirror-forked",
-                severity=Severity.WARNING,
                 what=state.fork,
                 means="no row of the table is at risk; what was written through the catalog is in no version"
                 " of it, and readers of the catalog see that and not the table",
@@ -59,9 +57,8 @@ def check_mirrors(store: Store, lineage: Lineage, head: Version) -> Iterator[Fin
 
 def _outdated(state: MirrorState, lineage: Lineage, head: Version) -> Finding:
     there = "is there yet" if state.version in lineage.versions else "was deleted, as old versions are"
-    return Finding(
+    return warning(
         kind="mirror-outdated",
-        severity=Severity.WARNING,
         what=f"the mirror {state.mirror} names version {state.version}, which is"
         f" {timedelta(milliseconds=state.behind_ms(head) or 0)} older than the newest: the file {there}",
         means="no row is at risk; readers of the catalog see an old state, or fail: what a mirror names stays"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from timeline.diagnosis.files import WrongFiles
-from timeline.diagnosis.findings import Finding, Severity, count
+from timeline.diagnosis.findings import Finding, count, damage, warning
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,8 @@ def check_every_file_is_there(wrong: WrongFiles) -> Iterator[Finding]:
         now, past = wrong.now.get(what), wrong.past.get(what)
         kind = f"{what.replace(' ', '-')}-missing"
         if now is not None:
-            yield Finding(
+            yield damage(
                 kind=kind,
-                severity=Severity.DAMAGE,
                 what=f"{count(now.files.count, what)} of the current snapshot"
                 f" {'is' if now.files.count == 1 else 'are'} missing"
                 + (f", with {count(now.rows, 'row')}" if now.rows else "")
@@ -62,9 +61,8 @@ def check_every_file_is_there(wrong: WrongFiles) -> Iterator[Finding]:
                 f" backup, or from the bucket's earlier object versions. Without a copy, {loss.without}",
             )
         if past is not None:
-            yield Finding(
+            yield warning(
                 kind=kind,
-                severity=Severity.WARNING,
                 what=f"{count(past.files.count, what)} that only older snapshots need"
                 f" {'is' if past.files.count == 1 else 'are'} missing: {past.files}",
                 means="the current state is whole and writers may go on; time travel, and a stream reader"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from timeline import names
-from timeline.diagnosis.findings import Finding, Severity, some
+from timeline.diagnosis.findings import Finding, damage, note, some, warning
 from timeline.diagnosis.lineage import Lineage
 
 # v7, v007 or 00007-<uuid>, with .gz before or after .metadata.json: each some engine's spelling of version 7.
@@ -21,9 +21,8 @@ def check_each_version_has_one_spelling(lineage: Lineage) -> Iterator[Finding]:
         number = int(spelled[1]) if spelled else None
         if number in lineage.versions or (lineage.versions and number is not None):
             ours = names.version_path(number) if number else "none that this sink writes"
-            yield Finding(
+            yield warning(
                 kind="version-spelled-twice" if number in lineage.versions else "version-foreign",
-                severity=Severity.WARNING,
                 what=f"{path} spells version {number}, as {ours} does"
                 if number in lineage.versions
                 else f"{path} spells version {number}, which this sink has not written",
@@ -34,18 +33,16 @@ def check_each_version_has_one_spelling(lineage: Lineage) -> Iterator[Finding]:
         elif number is not None:
             others.append(path)
         else:
-            yield Finding(
+            yield note(
                 kind="foreign-file",
-                severity=Severity.NOTE,
                 what=f"{path} is no file of this sink",
                 means="this sink ignores it. A checksum file (.crc) beside a file that has changed since"
                 " makes Hadoop readers fail",
                 repair="move it out of metadata/ unless something needs it there",
             )
     if others:
-        yield Finding(
+        yield damage(
             kind="foreign-table",
-            severity=Severity.DAMAGE,
             what=f"there is a table of another writer, and none of this sink: {some(others)}",
             means="this sink refuses to write here, and wrote nothing; the other writer's table is as it was",
             repair="give the stream a location of its own",
@@ -60,18 +57,16 @@ def check_the_hint_names_the_highest_version(lineage: Lineage, location: str) ->
     rewrite = f"nothing while a stream runs: its next commit writes the hint. Else {command}"
     unharmed = "this sink never reads the hint: no row is at risk, and writers may go on."
     if lineage.hint is None:
-        yield Finding(
+        yield warning(
             kind="hint-missing",
-            severity=Severity.WARNING,
             what=f"there is no {names.HINT_PATH}",
             means=f"{unharmed} Engines that open a folder (Spark's Iceberg, ClickHouse) find no table",
             repair=rewrite,
         )
         return
     if not re.fullmatch(rb"[0-9]+", lineage.hint):
-        yield Finding(
+        yield warning(
             kind="hint-damaged",
-            severity=Severity.WARNING,
             what=f"{names.HINT_PATH} holds {lineage.hint[:40]!r}, and not digits alone",
             means=f"{unharmed} DuckDB, pyiceberg and Polars fail on it, on a newline too",
             repair=command,
@@ -79,9 +74,8 @@ def check_the_hint_names_the_highest_version(lineage: Lineage, location: str) ->
         return
     hinted = int(lineage.hint)
     if hinted > lineage.highest:
-        yield Finding(
+        yield damage(
             kind="hint-ahead",
-            severity=Severity.DAMAGE,
             what=f"the hint names version {hinted}, and the highest version is {lineage.highest}",
             means="the hint is written after its version: either the newest versions were deleted, and with"
             " them rows that had been acknowledged are out of sight; or the hint was edited. A"
@@ -90,17 +84,15 @@ def check_the_hint_names_the_highest_version(lineage: Lineage, location: str) ->
             " backup or the bucket's earlier object versions. If no such version ever was: " + command,
         )
     elif hinted not in lineage.versions:
-        yield Finding(
+        yield warning(
             kind="hint-dangling",
-            severity=Severity.WARNING,
             what=f"the hint names version {hinted}, which does not exist; the highest is {lineage.highest}",
             means=f"{unharmed} Engines that follow the hint fail",
             repair=rewrite,
         )
     elif hinted < lineage.highest:
-        yield Finding(
+        yield note(
             kind="hint-behind",
-            severity=Severity.NOTE,
             what=f"the hint names version {hinted}, and the highest is {lineage.highest}",
             means=f"{unharmed} A writer died, or is, between its commit and the hint; engines that follow it"
             " read an older state",

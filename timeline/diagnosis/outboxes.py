@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from timeline import properties
-from timeline.diagnosis.findings import Finding, Severity, count, some
+from timeline.diagnosis.findings import Finding, count, damage, note, some, warning
 from timeline.errors import CorruptTableError, StoreUnavailableError, TableNotFoundError
 from timeline.outbox import OpenTable, delivery_app, find_loss
 from timeline.table import Table
@@ -25,8 +25,8 @@ def check_outbox(head: Version, open_table: OpenTable) -> Iterator[Finding]:
     for app_id in outbox_apps(stated):
         try:
             entry = outbox_of(stated, app_id)
-        except CorruptTableError as damage:
-            yield _unreadable(str(damage), "this application cannot commit until it is restored")
+        except CorruptTableError as unreadable:
+            yield _unreadable(str(unreadable), "this application cannot commit until it is restored")
             continue
         for delivery in () if entry is None else entry.deliveries:
             assert entry is not None
@@ -37,8 +37,10 @@ def check_main_tables(head: Version, open_table: OpenTable) -> Iterator[Finding]
     """Yield what is wrong with the tables that deliver into this one."""
     try:
         mains = mains_of(head.metadata.properties)
-    except CorruptTableError as damage:
-        yield _unreadable(str(damage), "nothing is delivered, and no orphan removed, until it is restored")
+    except CorruptTableError as unreadable:
+        yield _unreadable(
+            str(unreadable), "nothing is delivered, and no orphan removed, until it is restored"
+        )
         return
     for main_uuid, location in mains.items():
         if location is None:
@@ -49,9 +51,8 @@ def check_main_tables(head: Version, open_table: OpenTable) -> Iterator[Finding]
             yield _not_checked(location, failure)
             continue
         if main is None or str(main.head.metadata.table_uuid) != main_uuid:
-            yield Finding(
+            yield warning(
                 kind="outbox-main-missing",
-                severity=Severity.WARNING,
                 what=f"table {main_uuid}, which delivers into this one, is not at its location: {location}",
                 means="what it has not delivered is not known, so that remove_orphan_files refuses",
                 repair="restore that table; if it was dropped for good, call timeline.outbox.retire_main:"
@@ -77,9 +78,8 @@ def _check_delivery(
         yield _not_checked(delivery.location, failure)
         return
     if missing:
-        yield Finding(
+        yield damage(
             kind="outbox-file-missing",
-            severity=Severity.DAMAGE,
             what=f"{count(len(missing), 'file')} that application {app_id!r} left to deliver"
             f" {'is' if len(missing) == 1 else 'are'} missing: {some(missing)}",
             means=f"something other than this sink deleted them. A delivery would make {delivery.location}"
@@ -88,9 +88,8 @@ def _check_delivery(
             " bucket's earlier object versions",
         )
     elif (age_ms := head.metadata.last_updated_ms - entry.sequence) > _LONG_MS:
-        yield Finding(
+        yield warning(
             kind="outbox-undelivered",
-            severity=Severity.WARNING,
             what=f"{_rows(delivery)} of application {app_id!r} wait for their delivery to"
             f" {delivery.location} since {age_ms // 1000:,} s of the table's time",
             means="they are kept and are delivered when the stream starts; until then they are in no table",
@@ -99,9 +98,8 @@ def _check_delivery(
 
 
 def _undeliverable(app_id: str, delivery: Delivery, why: str) -> Finding:
-    return Finding(
+    return damage(
         kind="outbox-undeliverable",
-        severity=Severity.DAMAGE,
         what=f"{_rows(delivery)} of application {app_id!r} cannot be delivered to {delivery.location}: {why}",
         means="the second table was dropped, and these rows with it. This table is whole, and the stream goes"
         " on with a new second table",
@@ -131,9 +129,8 @@ def _rows(delivery: Delivery) -> str:
 
 
 def _unreadable(what: str, means: str) -> Finding:
-    return Finding(
+    return damage(
         kind="outbox-unreadable",
-        severity=Severity.DAMAGE,
         what=what,
         means=means,
         repair="restore the newest version from a backup, or copy the property from the version before:"
@@ -142,9 +139,8 @@ def _unreadable(what: str, means: str) -> Finding:
 
 
 def _not_checked(location: str, failure: Exception) -> Finding:
-    return Finding(
+    return note(
         kind="outbox-not-checked",
-        severity=Severity.NOTE,
         what=f"{location} could not be read: {failure}",
         means="whether deliveries between the two tables are complete could not be seen from here",
         repair="none needed for this table; run the doctor on the other one, with its credentials",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from timeline import names, properties
 from timeline.clock import Environment
-from timeline.diagnosis.findings import Finding, Severity, some
+from timeline.diagnosis.findings import Finding, damage, note, some, warning
 from timeline.diagnosis.lineage import Lineage
 from timeline.drafts.succession import probed_stores
 from timeline.errors import CorruptTableError, StoreUnavailableError, UnsafeStoreError
@@ -44,18 +44,16 @@ def check_the_store_is_safe(
         try:
             check_store(store, environment)
         except UnsafeStoreError as refusal:
-            yield Finding(
+            yield damage(
                 kind="store-unsafe",
-                severity=Severity.DAMAGE,
                 what=str(refusal),
                 means="two writers can both win a version on this store, and acknowledged rows be lost."
                 " Writers that come through this endpoint or client refuse it at their start",
                 repair="stop all writers, and move the stream to a store that keeps create-if-absent",
             )
         except StoreUnavailableError as failure:
-            yield Finding(
+            yield note(
                 kind="store-not-probed",
-                severity=Severity.NOTE,
                 what=str(failure),
                 means="whether the store is safe to write to could not be seen: the probe writes keys under"
                 f" {names.PROBE_FOLDER}/, for which there may be no right here",
@@ -64,9 +62,8 @@ def check_the_store_is_safe(
         return
     probed = probed_stores(head.metadata.properties)
     if store.signature not in probed:
-        yield Finding(
+        yield note(
             kind="store-not-probed",
-            severity=Severity.NOTE,
             what=f"the table has recorded no probe of {store.signature!r}, only of: {some(probed)}",
             means="a new endpoint or client version; its first writer probes it before it writes",
             repair="none needed; to know it now, run the doctor with its probe",
@@ -78,9 +75,8 @@ def _check_guards(head: Version, location: str) -> Iterator[Finding]:
     wanted = {properties.METADATA_PATH: f"{location}/metadata", properties.GC_ENABLED: "false"}
     for key, value in wanted.items():
         if stated.get(key) != value:
-            yield Finding(
+            yield warning(
                 kind="guard-missing",
-                severity=Severity.WARNING,
                 what=f"property {key} is {stated.get(key)!r} and must be {value!r}",
                 means="it keeps other engines' writers and cleaners off this table. Without it they may"
                 " commit over our versions or delete files that are about to be committed. Nothing is lost"
@@ -93,9 +89,8 @@ def _check_lineage_is_stated(head: Version) -> Iterator[Finding]:
     missing = [key for key in _LINEAGE if key not in head.metadata.properties]
     own = head.metadata.properties.get(properties.RECENT_COMMITS, "").rpartition(",")[2] == head.commit_id
     if missing or not own:
-        yield Finding(
+        yield damage(
             kind="lineage-broken",
-            severity=Severity.DAMAGE,
             what=f"version {head.number} "
             + (f"lacks {some(missing)}" if missing else "does not name its own commit as the last"),
             means="a writer could not decide whether its own commit is in the table: do not write",
@@ -108,9 +103,8 @@ def _check_live_versions_are_logged(lineage: Lineage, head: Version) -> Iterator
     strays = {*lineage.strays, *lineage.held}
     unlogged = [n for n in lineage.versions if n not in logged and n != head.number and n not in strays]
     if unlogged:
-        yield Finding(
+        yield warning(
             kind="version-not-logged",
-            severity=Severity.WARNING,
             what=f"not in the metadata log: {some([f'version {n}' for n in sorted(unlogged)])}",
             means="no row is at risk, and writers may go on. Other engines' cleaners take such a version file"
             " for an orphan",
@@ -123,11 +117,10 @@ def check_work_items(head: Version) -> Iterator[Finding]:
     for app_id in applications_of_items(head.metadata.properties):
         try:
             published_items(head.metadata.properties, app_id)
-        except CorruptTableError as damage:
-            yield Finding(
+        except CorruptTableError as unreadable:
+            yield damage(
                 kind="work-items-unreadable",
-                severity=Severity.DAMAGE,
-                what=f"which work items of {app_id!r} are in the table cannot be read: {damage}",
+                what=f"which work items of {app_id!r} are in the table cannot be read: {unreadable}",
                 means="no worker can publish an item of this buffer zone: whether its rows are in the table"
                 " is not known. Other writers may go on",
                 repair=f"restore {names.version_path(head.number)} from a backup, or copy the property from"
@@ -139,9 +132,8 @@ def _check_applications(head: Version) -> Iterator[Finding]:
     for app_id, state in applications(head).items():
         path = names.version_path(head.number)
         if state is None:
-            yield Finding(
+            yield damage(
                 kind="application-unreadable",
-                severity=Severity.DAMAGE,
                 what=f"what the table remembers of application {app_id!r} cannot be read:"
                 f" {head.metadata.properties[properties.TRANSACTION_PREFIX + app_id][:100]!r}",
                 means="this application cannot commit: whether its batch is in the table is not known. Others"
@@ -149,9 +141,8 @@ def _check_applications(head: Version) -> Iterator[Finding]:
                 repair=f"restore {path} from a backup, or copy the property from the version before",
             )
         elif state.commit > head.commit_id:
-            yield Finding(
+            yield damage(
                 kind="application-ahead",
-                severity=Severity.DAMAGE,
                 what=f"application {app_id!r} has committed batch {state.batch} with commit {state.commit},"
                 f" which is later than the newest version's, {head.commit_id}",
                 means="the state was taken from a version that is not in this table: its rows may be missing,"

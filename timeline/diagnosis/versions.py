@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from timeline import names, properties
-from timeline.diagnosis.findings import Finding, Severity, some
+from timeline.diagnosis.findings import Finding, Severity, damage, note, some, warning
 from timeline.diagnosis.lineage import Lineage
 from timeline.retention.policy import VERSIONS_ALWAYS_KEPT
 
@@ -24,9 +24,8 @@ def _check_every_version_can_be_taken(lineage: Lineage) -> Iterator[Finding]:
         highest = number == lineage.highest
         path = names.version_path(number)
         if _is_of_another_writer(data):
-            yield Finding(
+            yield damage(
                 kind="foreign-table",
-                severity=Severity.DAMAGE,
                 what=str(refusal),
                 means="this sink refuses to write here, and wrote nothing; the other writer's table is as it"
                 " was",
@@ -70,9 +69,8 @@ def _check_no_version_is_missing(lineage: Lineage) -> Iterator[Finding]:
     kept = [n for n in lineage.missing if n > lineage.highest - VERSIONS_ALWAYS_KEPT]
     older = len(lineage.missing) - len(kept)
     if kept:
-        yield Finding(
+        yield warning(
             kind="version-missing",
-            severity=Severity.WARNING,
             what=f"missing below the highest version {lineage.highest}: {some(kept)}",
             means="something other than this sink deleted it: the last"
             f" {VERSIONS_ALWAYS_KEPT} versions always stay. No row is lost, since each version is whole;"
@@ -81,9 +79,8 @@ def _check_no_version_is_missing(lineage: Lineage) -> Iterator[Finding]:
             " Restore the file from a backup only byte for byte",
         )
     if older:
-        yield Finding(
+        yield note(
             kind="version-missing",
-            severity=Severity.NOTE,
             what=f"{older} version files are missing among those that are due to go",
             means="a deletion of old versions was cut off in the middle",
             repair="nothing: a later commit finishes it",
@@ -136,9 +133,8 @@ def _check_times_go_forward(lineage: Lineage) -> Iterator[Finding]:
         if before is None or number in strays or before.number in strays:
             continue
         if place.updated_ms <= before.updated_ms:
-            yield Finding(
+            yield warning(
                 kind="time-goes-back",
-                severity=Severity.WARNING,
                 what=f"version {number} is of {place.updated_ms} ms, version {before.number} of"
                 f" {before.updated_ms} ms",
                 means="no version of this sink is older than the one before: a file was edited. Readers that"

@@ -4,7 +4,7 @@ size out."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -16,12 +16,12 @@ from streaming_sink.tasks.clustering.job import GroupFailed, GroupJob, GroupResu
 from streaming_sink.tasks.clustering.row_strategy import joins
 from streaming_sink.tasks.clustering.rows import GroupRows, read_input
 from streaming_sink.tasks.errors import DataFileError, GroupUnfitError, KeysError
+from streaming_sink.tasks.files.cut_files import CutFiles
 from streaming_sink.tasks.files.data_file_writer import DataFileWriter, GroupedFile
 from streaming_sink.tasks.files.data_paths import new_data_path
 from streaming_sink.tasks.files.dictionaries import DictionaryChoice
 from streaming_sink.tasks.leaves import leaves
 from streaming_sink.tasks.results import WrittenFile, delete_files, encode_results
-from streaming_sink.tasks.row_groups.footer import StoredGroups
 from streaming_sink.tasks.spark_task import start_task
 from timeline.names import clustered_file_name, data_file_name, rewritten_file_name
 
@@ -74,7 +74,7 @@ def _rewrite_together(job: GroupJob, attempt: int) -> GroupResult:
         else:
             for batch in job.strategy.rewrite(group):
                 files.write(batch)
-        written = files.finish()
+        written = files.close()
         _check_rows(job, group, written)
     except (DataFileError, GroupUnfitError, KeysError) as unfit:
         files.abort()
@@ -114,59 +114,32 @@ def _check_rows(job: GroupJob, group: GroupRows, written: tuple[WrittenFile, ...
         )
 
 
-class _GroupFiles:
-    """Takes the rows in their final order, and cuts them into files at a number of rows."""
+class _GroupFiles(CutFiles):
+    """The files of a group, cut at a number of rows."""
 
     def __init__(self, job: GroupJob, attempt: int, group: GroupRows) -> None:
+        super().__init__(job.worker.store, job.partition)
         self._job = job
         self._attempt = attempt
         self._group = group
         self._columns = leaves(job.worker.schema)
         self._dictionaries = DictionaryChoice(self._columns)
         self._group_bytes = min(job.worker.parquet.row_group_bytes, job.memory_bytes // _ROW_GROUP_SHARE)
-        self._rows = 0
-        self._file: GroupedFile | None = None
-        self._written: list[WrittenFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
         # A custom strategy may have reordered columns; bounds are by position.
-        batch = conform(batch, self._job.worker.schema)
-        limit = self._rows_per_file()
-        while batch.num_rows:
-            rows = min(batch.num_rows, limit - self._rows)
-            self._opened().write(batch.slice(0, rows))
-            self._rows += rows
-            batch = batch.slice(rows)
-            if self._rows == limit:
-                self._close()
+        super().write(conform(batch, self._job.worker.schema))
 
     @property
     def cuts_left(self) -> tuple[int, ...]:
-        return (self._rows_per_file() - self._rows,)
+        """The rows of a range, about as many as planned, are spread evenly."""
+        job, limit = self._job, self._job.rows_per_file
+        if job.range_ends and not (job.has_remainder and job.part == len(job.range_ends)):
+            files = max(1, round(self._group.share_rows / limit))
+            limit = -(-self._group.share_rows // files)
+        return (limit - self._rows,)
 
-    def copy(self, stored: StoredGroups, numbers: Sequence[int]) -> None:
-        self._opened().copy(stored, numbers)
-        self._rows += sum(stored.footer.groups[number].rows for number in numbers)
-        if self._rows == self._rows_per_file():
-            self._close()
-
-    def count_nans(self, counts: Mapping[int, int | None]) -> None:
-        self._opened().count_nans(counts)
-
-    def _opened(self) -> GroupedFile:
-        if self._file is None:
-            self._file = self._open_file()
-        return self._file
-
-    def _rows_per_file(self) -> int:
-        """Return the rows of a file; the rows of a range, about as many as planned, are spread evenly."""
-        job = self._job
-        if not job.range_ends or (job.has_remainder and job.part == len(job.range_ends)):
-            return job.rows_per_file
-        files = max(1, round(self._group.share_rows / job.rows_per_file))
-        return -(-self._group.share_rows // files)
-
-    def _open_file(self) -> GroupedFile:
+    def _open(self) -> GroupedFile:
         path = new_data_path(self._job.worker, self._job.partition, self._file_name)
         sorted_by = self._job.sorted_by
         file = DataFileWriter(self._job.worker, self._columns, self._dictionaries, path, sorted_by)
@@ -174,29 +147,12 @@ class _GroupFiles:
 
     def _file_name(self, file_id: str) -> str:
         group, app_id = self._job, self._job.worker.ids.app_id
-        number = group.index, len(self._written), self._attempt
+        number = group.index, len(self._closed), self._attempt
         if group.file_by_file:
             return rewritten_file_name(group.inputs[0].path, file_id, app_id, *number)
         if group.order is None:
             return data_file_name(file_id, app_id, *number)
         return clustered_file_name(file_id, group.order, group.level, *number)
-
-    def _close(self) -> None:
-        assert self._file is not None
-        self._written.append(self._file.close(self._job.partition, len(self._written)))
-        self._file, self._rows = None, 0
-
-    def finish(self) -> tuple[WrittenFile, ...]:
-        """Write the remaining rows, and return the files."""
-        if self._rows:
-            self._close()
-        return tuple(self._written)
-
-    def abort(self) -> None:
-        """Delete all files, finished or not, best effort."""
-        if self._file is not None:
-            self._file.abort()
-        delete_files(self._job.worker.store, self._written)
 
 
 @contextmanager

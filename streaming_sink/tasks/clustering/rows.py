@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +13,11 @@ from streaming_sink.tasks.clustering import external_sort
 from streaming_sink.tasks.clustering.job import GroupJob, Input
 from streaming_sink.tasks.clustering.ordering import Order, sort_column, top_level_names
 from streaming_sink.tasks.clustering.ranges import boundary_digest, boundary_rows, range_numbers
+from streaming_sink.tasks.files.cut_files import CutFiles
 from streaming_sink.tasks.files.data_file_reader import READ_ROWS, open_data_file
 from streaming_sink.tasks.files.held_rows import HeldRows
 from streaming_sink.tasks.files.live_rows import check_rows, deleted_positions, leave_out
-from streaming_sink.tasks.files.merged_rows import MergedRows, RowsOutput
+from streaming_sink.tasks.files.merged_rows import MergedRows
 
 _READ_SHARE = 64
 """A batch takes at most this part of the task's memory, by the sizes in the file's footer."""
@@ -27,14 +27,6 @@ _SAMPLE_SHARE = 32
 
 
 _INPUT = "an input"
-
-
-class JoinedFiles(RowsOutput, Protocol):
-    """The new files of a group."""
-
-    @property
-    def cuts_left(self) -> tuple[int, ...]:
-        """After how many more rows the next file begins."""
 
 
 class GroupRows:
@@ -87,7 +79,7 @@ class GroupRows:
             self._deleted[file.path] = len(deleted)
             yield from leave_out(read_input(self._job, file, columns), deleted)
 
-    def join(self, output: JoinedFiles) -> None:
+    def join(self, output: CutFiles) -> None:
         """Hand over the live rows, file after file; row groups that are worth keeping as they are."""
         rows = MergedRows(self._job.worker, _INPUT, self.memory_bytes // _READ_SHARE)
         for file in self._job.inputs:

@@ -4,14 +4,14 @@ into others; nothing else is read.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from planners.model import InputFile, PartitionKey
 from streaming_sink.tasks.errors import DataFileError
+from streaming_sink.tasks.files.cut_files import CutFiles
 from streaming_sink.tasks.files.data_file_writer import DataFileWriter, GroupedFile
 from streaming_sink.tasks.files.data_paths import new_data_path
 from streaming_sink.tasks.files.delete_merging import (
@@ -26,8 +26,7 @@ from streaming_sink.tasks.files.dictionaries import DictionaryChoice
 from streaming_sink.tasks.files.merged_rows import MergedRows
 from streaming_sink.tasks.job import PartitionSource, SortedBy, WorkerJob
 from streaming_sink.tasks.leaves import leaves
-from streaming_sink.tasks.results import WrittenFile, delete_files, encode_results
-from streaming_sink.tasks.row_groups.footer import StoredGroups
+from streaming_sink.tasks.results import WrittenFile, encode_results
 from streaming_sink.tasks.rows.merging import MERGE_GROUP_BYTES
 from streaming_sink.tasks.spark_task import start_task
 from timeline.names import data_file_name, rewritten_file_name
@@ -119,62 +118,20 @@ def execute_fill(job: WorkerJob, fill: Fill, attempt: int) -> Filled | FillSkipp
         raise
 
 
-class _NewFiles:
-    """Writes rows to one new file after the other, which end at the cuts."""
+class _NewFiles(CutFiles):
+    """The files of a fill, which end at its cuts."""
 
     def __init__(self, job: WorkerJob, fill: Fill, attempt: int) -> None:
+        super().__init__(job.store, fill.partition, fill.number)
         self._job = job
         self._fill = fill
         self._attempt = attempt
         self._columns = leaves(job.schema)
-        self._file: GroupedFile | None = None
-        self._rows = 0
-        self._cuts = deque(fill.cuts)
-        self._closed: list[WrittenFile] = []
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        while batch.num_rows:
-            taken = min(batch.num_rows, self._cuts[0] - self._rows) if self._cuts else batch.num_rows
-            self._opened().write(batch.slice(0, taken))
-            self._rows += taken
-            batch = batch.slice(taken)
-            self._close_at_cut()
 
     @property
     def cuts_left(self) -> tuple[int, ...]:
-        """After how many more rows each further file begins."""
-        return tuple(cut - self._rows for cut in self._cuts)
-
-    def copy(self, stored: StoredGroups, numbers: Sequence[int]) -> None:
-        self._opened().copy(stored, numbers)
-        self._rows += sum(stored.footer.groups[number].rows for number in numbers)
-        self._close_at_cut()
-
-    def count_nans(self, counts: Mapping[int, int | None]) -> None:
-        self._opened().count_nans(counts)
-
-    def _opened(self) -> GroupedFile:
-        if self._file is None:
-            self._file = self._open()
-        return self._file
-
-    def _close_at_cut(self) -> None:
-        if self._cuts and self._rows == self._cuts[0]:
-            self._cuts.popleft()
-            self.close()
-
-    def close(self) -> tuple[WrittenFile, ...]:
-        """Close the current file, if there is one, and return all files."""
-        if self._file is not None:
-            self._closed.append(self._file.close(self._fill.partition, self._fill.number))
-            self._file = None
-        return tuple(self._closed)
-
-    def abort(self) -> None:
-        """Delete all files, best effort."""
-        if self._file is not None:
-            self._file.abort()
-        delete_files(self._job.store, self._closed)
+        written = sum(file.rows for file in self._closed) + self._rows
+        return tuple(cut - written for cut in self._fill.cuts if cut > written)
 
     def _open(self) -> GroupedFile:
         def name(file_id: str) -> str:
