@@ -20,6 +20,7 @@ from timeline.manifests.entries import LiveFile, live_file
 from timeline.manifests.lookup import find_files
 from timeline.retention.policy import lineage, snapshot_version
 from timeline.versions.head import Head
+from timeline.versions.version_file import stated_by
 
 _CHANGES = (Operation.APPEND, Operation.OVERWRITE, Operation.DELETE)
 PURGE = "streaming-sink.purge"
@@ -64,7 +65,7 @@ def changed_pieces(
     MissingMetadataError where the head is so old that its manifests were deleted.
     """
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in head.metadata.snapshots}
-    of_main = lineage(head.metadata.current_snapshot_id, snapshots)
+    of_main = lineage(head.metadata.current_snapshot_id, head.metadata.snapshots)
     main = sorted(of_main, key=lambda snapshot: snapshot.sequence_number or 0)
     if main and first < version_of(main[0]) and _has_older(head, main[0]):
         raise ValueError(
@@ -96,7 +97,7 @@ def _has_older(head: Head, oldest: Snapshot) -> bool:
 
 
 def _is_purge(snapshot: Snapshot) -> bool:
-    return snapshot.summary is not None and PURGE in snapshot.summary.additional_properties
+    return PURGE in stated_by(snapshot)
 
 
 def _pieces(

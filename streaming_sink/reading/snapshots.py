@@ -10,6 +10,7 @@ from streaming_sink.reports.cluster_report import PLAN_ID
 from timeline.properties import VERSION
 from timeline.versions.head import Head
 from timeline.versions.staged import wap_id_of
+from timeline.versions.version_file import stated_by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +45,7 @@ def _snapshots(head: Head) -> Iterator[SnapshotDetails]:
     for snapshot in head.metadata.snapshots:
         if wap_id_of(snapshot) is not None:
             continue
-        summary = snapshot.summary
-        stated: Mapping[str, str] = {} if summary is None else summary.additional_properties
+        stated, summary = stated_by(snapshot), snapshot.summary
         version = _number(stated, VERSION)
         batch = batches.get(version) if version else None
         yield SnapshotDetails(

@@ -104,11 +104,10 @@ def read_holders(table: Table) -> HeldFiles:
 
 def _holders(head: Head) -> Iterable[tuple[Snapshot, set[Holder]]]:
     metadata = head.metadata
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     of: dict[int, set[Holder]] = defaultdict(set)
-    for snapshot in lineage(metadata.current_snapshot_id, by_id):
+    for snapshot in lineage(metadata.current_snapshot_id, metadata.snapshots):
         of[snapshot.snapshot_id].add(Holder(How.HISTORY, "older snapshots"))
-    if metadata.current_snapshot_id in by_id:
+    if metadata.current_snapshot_id is not None:
         of[metadata.current_snapshot_id] = {Holder(How.CURRENT, "the current snapshot")}
     for name, ref in metadata.refs.items():
         if name == "main":
@@ -122,7 +121,7 @@ def _holders(head: Head) -> Iterable[tuple[Snapshot, set[Holder]]]:
             of[ref.snapshot_id] = of[ref.snapshot_id] or {Holder(How.HISTORY, "older snapshots")}
             continue
         kind = "branch" if ref.snapshot_ref_type == SnapshotRefType.BRANCH else "tag"
-        of_branch = lineage(ref.snapshot_id, by_id)
+        of_branch = lineage(ref.snapshot_id, metadata.snapshots)
         for snapshot in of_branch if kind == "branch" else of_branch[:1]:
             of[snapshot.snapshot_id].add(Holder(How.REF, f"{kind} {name!r}"))
     for snapshot in metadata.snapshots:

@@ -237,7 +237,7 @@ def _history(table: Table) -> list[Snapshot]:
     oldest first.
     """
     metadata = table.head.metadata
-    main = lineage(metadata.current_snapshot_id, {each.snapshot_id: each for each in metadata.snapshots})
+    main = lineage(metadata.current_snapshot_id, metadata.snapshots)
     return [*cut_off(metadata.snapshots, main), *main[::-1]]
 
 

@@ -14,6 +14,7 @@ from streaming_sink.reports.maintenance_report import FillReport, MirrorReport
 from timeline.retention.policy import snapshot_version
 from timeline.versions.head import Head
 from timeline.versions.staged import wap_id_of
+from timeline.versions.version_file import stated_by
 
 _PREFIX = "streaming-sink.batch."
 QUERY_ID = "spark.sql.streaming.queryId"
@@ -185,7 +186,7 @@ def reports_of(head: Head) -> Iterator[BatchReport]:
     """
     types = {each.name: each.type for each in fields(BatchReport)}
     for snapshot in head.metadata.snapshots:
-        summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
+        summary = stated_by(snapshot)
         stored = {
             key.removeprefix(_PREFIX).replace("-", "_"): value
             for key, value in summary.items()

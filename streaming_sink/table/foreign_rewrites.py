@@ -17,6 +17,7 @@ from timeline.errors import MissingMetadataError
 from timeline.manifests.entries import entry_partition
 from timeline.retention.policy import snapshot_version
 from timeline.versions.head import Head
+from timeline.versions.version_file import stated_by
 
 _LOOKED_AT = 16
 """Commits of others that one look considers, the newest ones."""
@@ -67,7 +68,7 @@ class ForeignRewrites:
 
 
 def _rewrites(snapshot: Snapshot) -> bool:
-    stated = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    stated = stated_by(snapshot)
     return not snapshot_version(snapshot) and any(stated.get(sign, "0") != "0" for sign in _SIGNS)
 
 

@@ -28,6 +28,7 @@ from streaming_sink.writing.profile import Profile
 from streaming_sink.writing.writer import WriteResult
 from timeline.retention.policy import snapshot_version
 from timeline.versions.head import Head
+from timeline.versions.version_file import stated_by
 
 ONE_TASK_SECONDS = 1.0
 """A coalesced batch gets a task for each of these that the recent ones cost all tasks together. A coalesced
@@ -258,8 +259,7 @@ def commit_sizes(head: Head) -> tuple[CommitSize, ...]:
 
 def _is_fill(snapshots: Sequence[Snapshot], position: int) -> bool:
     """Return whether a replace filled: beside the stream, or in one version with the append before it."""
-    summary = snapshots[position].summary
-    if summary is not None and FILL in summary.additional_properties:
+    if FILL in stated_by(snapshots[position]):
         return True
     version = snapshot_version(snapshots[position])
     return position > 0 and version > 0 and snapshot_version(snapshots[position - 1]) == version

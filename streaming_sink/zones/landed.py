@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from pyiceberg.table.snapshots import Snapshot
 
@@ -20,6 +19,7 @@ from timeline.retention.policy import snapshot_version
 from timeline.stores.base import Store
 from timeline.versions.head import Head
 from timeline.versions.staged import wap_id_of
+from timeline.versions.version_file import stated_by
 
 ITEM = "streaming-sink.ingest.item"
 """The key in a snapshot's summary that names the work item: the zone's application and the item's number."""
@@ -200,23 +200,20 @@ def summary_of(app_id: str, landed: Landed) -> dict[str, str]:
 def item_of_snapshot(head: Head, app_id: str, snapshot_id: int) -> int | None:
     """Return the work item that has made a snapshot which the head still has; None for any other one."""
     snapshot = head.metadata.snapshot_by_id(snapshot_id)
-    if snapshot is None or snapshot.summary is None:
-        return None
-    app, _, number = str(snapshot.summary.additional_properties.get(ITEM, "")).rpartition("/")
+    app, _, number = ("" if snapshot is None else stated_by(snapshot).get(ITEM, "")).rpartition("/")
     return int(number) if app == app_id and number.isdecimal() else None
 
 
 def expected_rows(snapshot: Snapshot) -> int:
     """Return how many rows the files of an item have by the footers of its source files."""
-    counts = {} if snapshot.summary is None else snapshot.summary.additional_properties
-    return int(counts.get(_EXPECTED, 0))
+    return int(stated_by(snapshot).get(_EXPECTED, 0))
 
 
 def landed_in(head: Head, app_id: str, number: int) -> Landed:
     """Return what the head knows of an item that it holds: much while its snapshot is there, little after."""
     wanted = f"{app_id}/{number}"
     for snapshot in reversed(head.metadata.snapshots):
-        counts: Mapping[str, Any] = {} if snapshot.summary is None else snapshot.summary.additional_properties
+        counts = stated_by(snapshot)
         if counts.get(ITEM) == wanted and wap_id_of(snapshot) is None:
             return Landed(
                 number,

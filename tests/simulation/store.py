@@ -18,8 +18,7 @@ from typing import Any, BinaryIO, Protocol
 from tests.simulation.scheduler import Actor, Scheduler
 from timeline import names
 from timeline.errors import StoreUnavailableError
-from timeline.stores.base import Created, CreateOutcome, Exists, ListedObject, Stored, Unknown
-from timeline.stores.memory import _Output
+from timeline.stores.base import Created, CreateOutcome, Exists, HeldOutput, ListedObject, Stored, Unknown
 
 LOCATION = "memory://simulated"
 DROP = "memory://drop"
@@ -191,7 +190,7 @@ class SimulatedStore:
         return nullcontext()
 
     def open_output(self, path: str) -> BinaryIO:
-        return _Output(
+        return HeldOutput(
             lambda data: self._request(
                 "write", path, lambda: self.objects.overwrite(path, data, self._name), data
             )

@@ -52,7 +52,7 @@ from timeline.versions.head import Head
 from timeline.versions.listing import read_head
 from timeline.versions.outbox import catalog_address
 from timeline.versions.staged import OWN_WAP_ID
-from timeline.versions.version_file import Version
+from timeline.versions.version_file import Version, stated_by
 
 _REFUSED_ENOUGH = 3
 """A commit that is refused so often, for longer than a cache may show the past, on a table that does not
@@ -99,8 +99,7 @@ class CatalogLog:
 
     def maintains(self, head: Head) -> bool:
         """Return whether the newest commit of main has expired what was due."""
-        summary = None if head.snapshot is None else head.snapshot.summary
-        return summary is not None and properties.MAINTAINED in summary.additional_properties
+        return head.snapshot is not None and properties.MAINTAINED in stated_by(head.snapshot)
 
     def find_ban(self) -> str:
         """Return why snapshots and files of the table stay, as far as the catalog has said or shown."""

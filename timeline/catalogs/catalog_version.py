@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 from pyiceberg.table.snapshots import Snapshot
 
 from timeline import properties
 from timeline.retention.policy import MAINTAIN_EVERY, commit_of, lineage
-from timeline.versions.version_file import Version
+from timeline.versions.version_file import Version, stated_by
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class CatalogVersion(Version):
     """
     keeps_by_catalog: str = ""
     """Why the catalog has no client delete files; "" where it does not say so."""
+    is_shared: ClassVar[bool] = True
 
     @property
     def stored_properties(self) -> Mapping[str, str]:
@@ -41,7 +43,7 @@ class CatalogVersion(Version):
         """The ids of the last commits of this protocol on main, by the summaries of its snapshots."""
         ours = dict[str, None]()
         for snapshot in self._main:
-            if commit := _stated(snapshot, properties.COMMIT_ID):
+            if commit := stated_by(snapshot).get(properties.COMMIT_ID):
                 ours[commit] = None
             if len(ours) == properties.RECENT_COMMITS_KEPT:
                 break  # a summary takes some microseconds, and main has thousands
@@ -54,10 +56,6 @@ class CatalogVersion(Version):
     @property
     def owner(self) -> str:
         return str(self.metadata.table_uuid)
-
-    @property
-    def is_shared(self) -> bool:
-        return True
 
     @property
     def keeps_files(self) -> str:
@@ -81,7 +79,7 @@ class CatalogVersion(Version):
             return False
         since: set[Hashable] = {None}  # the next commit
         for snapshot in self._main:
-            if len(since) >= MAINTAIN_EVERY or _stated(snapshot, properties.MAINTAINED):
+            if len(since) >= MAINTAIN_EVERY or stated_by(snapshot).get(properties.MAINTAINED):
                 break
             since.add(commit_of(snapshot))
         return len(since) >= MAINTAIN_EVERY
@@ -102,13 +100,8 @@ class CatalogVersion(Version):
         if number > self.number:
             return True
         has_left = not any((it.sequence_number or 0) <= number for it in self._main)
-        return has_left or any(_stated(it, properties.COMMIT_ID) == commit_id for it in self._main)
+        return has_left or any(stated_by(it).get(properties.COMMIT_ID) == commit_id for it in self._main)
 
     @cached_property
     def _main(self) -> list[Snapshot]:
-        snapshots = {snapshot.snapshot_id: snapshot for snapshot in self.metadata.snapshots}
-        return lineage(self.metadata.current_snapshot_id, snapshots)
-
-
-def _stated(snapshot: Snapshot, key: str) -> str:
-    return "" if snapshot.summary is None else snapshot.summary.additional_properties.get(key, "")
+        return lineage(self.metadata.current_snapshot_id, self.metadata.snapshots)

@@ -122,11 +122,11 @@ def find_descent(head: Head, witness: Witness) -> Descent:
     """
     metadata = head.metadata
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    main = {it.snapshot_id for it in lineage(metadata.current_snapshot_id, snapshots)}
+    main = {it.snapshot_id for it in lineage(metadata.current_snapshot_id, metadata.snapshots)}
     if witness.snapshot_id in main:
         return Descent.FOLLOWED
     if witness.snapshot_id in snapshots:
-        line = {it.snapshot_id for it in lineage(witness.snapshot_id, snapshots)}
+        line = {it.snapshot_id for it in lineage(witness.snapshot_id, metadata.snapshots)}
         if line & main:
             return Descent.ROLLED_BACK
     current = metadata.current_snapshot()

@@ -45,6 +45,10 @@ class Change:
     """
 
     over: ClassVar[Over] = Over()
+    knows_keys: ClassVar[bool] = False
+    """Whether the commit may append to a table with a key: it says what it knows of its rows' keys."""
+    precedes_files: ClassVar[bool] = False
+    """Whether files depend on the change, so that no file is in the same commit."""
 
     @property
     def appended_files(self) -> tuple[DataFile, ...]:
@@ -75,16 +79,6 @@ class Change:
     def inputs(self) -> frozenset[str]:
         """Locations of live files that leave the table with this change."""
         return frozenset()
-
-    @property
-    def precedes_files(self) -> bool:
-        """Whether files depend on the change, so that no file is in the same commit."""
-        return False
-
-    @property
-    def knows_keys(self) -> bool:
-        """Whether the commit may append to a table with a key: it says what it knows of its rows' keys."""
-        return False
 
     def check(self) -> None:
         """Raise ValueError or TypeError for a change that fits no table. Called before any request."""

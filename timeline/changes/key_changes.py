@@ -83,16 +83,13 @@ class KeysResolved(Change):
             "spec where a key is unique in each partition"
         ),
     )
+    knows_keys: ClassVar[bool] = True
 
     key: TableKey
     looked: Looked
     """Where the writer has looked for its keys."""
     tombstones: frozenset[str] = frozenset()
     """The locations of the files of deleted keys that the writer has seen."""
-
-    @property
-    def knows_keys(self) -> bool:
-        return True
 
     def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base
         check_key_is(key_of(head.properties) or self.key, self.key, head)
@@ -168,9 +165,7 @@ class PutTombstones(Change):
 class AllowDuplicates(Change):
     """Let the commit append rows to a keyed table without a look at their keys."""
 
-    @property
-    def knows_keys(self) -> bool:
-        return True
+    knows_keys: ClassVar[bool] = True
 
     def find_idleness(self, head: Head) -> str | None:  # noqa: ARG002 - as the base
         return "it only allows"

@@ -41,15 +41,12 @@ class SetPartitioning(Change):
             "assigned anew"
         ),
     )
+    precedes_files: ClassVar[bool] = True
 
     wanted: PartitionSpec
     """Its ids mean nothing but those of the source columns; the table assigns its own."""
     app_id: str
     """The application that asks."""
-
-    @property
-    def precedes_files(self) -> bool:
-        return True
 
     def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base
         if partitions_alike(self.wanted, head.spec):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pyiceberg.manifest import DataFile
 
@@ -21,9 +22,7 @@ class AllowReferences(Change):
     could delete one, or fail to read it, so the table requires the feature of all writers, for good.
     """
 
-    @property
-    def precedes_files(self) -> bool:
-        return True
+    precedes_files: ClassVar[bool] = True
 
     def find_idleness(self, head: Head) -> str | None:
         return "the table allows files by reference" if allows_references(head) else None

@@ -42,13 +42,10 @@ class MergeSchema(Change):
         specs="names checked",
         when="refused for two types of one name",
     )
+    precedes_files: ClassVar[bool] = True
 
     wanted: StructType
     """Its field ids mean nothing; the table assigns its own."""
-
-    @property
-    def precedes_files(self) -> bool:
-        return True
 
     def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base
         if self.merged(head.metadata) == head.schema:

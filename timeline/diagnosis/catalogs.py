@@ -84,7 +84,7 @@ def _check_memory(head: Head) -> Iterator[Finding]:
         )
         return
     if descent is Descent.ROLLED_BACK:
-        snapshots = {it.snapshot_id: it for it in head.metadata.snapshots}
+        snapshots = head.metadata.snapshots
         main = {it.snapshot_id for it in lineage(head.metadata.current_snapshot_id, snapshots)}
         left = [it.snapshot_id for it in lineage(witness_of(head).snapshot_id, snapshots)]
         left = [each for each in left if each not in main]
@@ -125,7 +125,7 @@ def _check_retention(head: Head) -> Iterator[Finding]:
             "set one of them, or give the sink a Retention",
         )
     snapshots = {it.snapshot_id: it for it in head.metadata.snapshots}
-    main = lineage(head.metadata.current_snapshot_id, snapshots)
+    main = lineage(head.metadata.current_snapshot_id, head.metadata.snapshots)
     age = properties.number(stated, properties.MAX_SNAPSHOT_AGE_MS)
     for held in find_memories(main):
         if head.metadata.last_updated_ms - snapshots[held].timestamp_ms > 2 * age:

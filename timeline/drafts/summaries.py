@@ -9,6 +9,8 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotSummaryCollector, Summary
 
+from timeline.versions.version_file import stated_by
+
 _TOTALS = {
     "total-data-files": ("added-data-files", "deleted-data-files"),
     "total-delete-files": ("added-delete-files", "removed-delete-files"),
@@ -39,7 +41,7 @@ def summarise(
     counts: dict[str, str] = {"operation": operation.value, **collector.build()}
     before: Mapping[str, str] = dict.fromkeys(_TOTALS, "0")
     if previous is not None:
-        before = {} if previous.summary is None else previous.summary.additional_properties
+        before = stated_by(previous)
     for total, (plus, minus) in _TOTALS.items():
         if (known := before.get(total)) is not None:
             counts[total] = str(int(known) + int(counts.get(plus, 0)) - int(counts.get(minus, 0)))

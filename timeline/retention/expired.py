@@ -141,14 +141,15 @@ def expire(
     expiry = snapshots_to_expire(snapshots, refs, policy, version, now_ms)
     if not expiry.snapshot_ids:
         return expiry
-    tip, by_id = refs["main"].snapshot_id, {s.snapshot_id: s for s in snapshots}
-    main = {s.snapshot_id for s in lineage(tip, by_id)}
-    gone = [by_id.pop(s.snapshot_id) for s in snapshots if s.snapshot_id in expiry.snapshot_ids]
+    tip = refs["main"].snapshot_id
+    main = {s.snapshot_id for s in lineage(tip, snapshots)}
+    gone = [s for s in snapshots if s.snapshot_id in expiry.snapshot_ids]
+    left = [s for s in snapshots if s.snapshot_id not in expiry.snapshot_ids]
     note = Note(
         version,
         commit_id,
         tuple(SnapshotRecord.of(s) for s in gone if s.snapshot_id in main),
-        SnapshotRecord.of(lineage(tip, by_id)[-1]),
+        SnapshotRecord.of(lineage(tip, left)[-1]),
         tuple(SnapshotRecord.of(s) for s in gone if s.snapshot_id not in main),
         not all(map(snapshot_version, gone)),
         owner,

@@ -262,8 +262,7 @@ def _find_removed(files: ManifestFiles, manifests: Iterable[ManifestFile], note:
 
 def _find_pins(head: Head, note: Note) -> list[SnapshotRecord]:
     """Return the snapshots that do not descend from the oldest that the note's version kept on main."""
-    snapshots = {snapshot.snapshot_id: snapshot for snapshot in head.metadata.snapshots}
-    main = {s.snapshot_id for s in lineage(head.metadata.current_snapshot_id, snapshots)}
+    main = {s.snapshot_id for s in lineage(head.metadata.current_snapshot_id, head.metadata.snapshots)}
     return [
         SnapshotRecord.of(snapshot)
         for snapshot in head.metadata.snapshots

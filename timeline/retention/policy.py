@@ -13,6 +13,7 @@ from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from timeline import properties
+from timeline.versions.version_file import stated_by
 from timeline.versions.work_items import STAGED_TAG_PREFIX
 
 VERSIONS_ALWAYS_KEPT = 100
@@ -101,13 +102,12 @@ def snapshots_to_expire(
 
 def snapshot_version(snapshot: Snapshot) -> int:
     """Return the number of the version that added a snapshot; 0 where its summary does not say."""
-    stated = {} if snapshot.summary is None else snapshot.summary.additional_properties
-    return int(stated.get(properties.VERSION, 0))
+    return int(stated_by(snapshot).get(properties.VERSION, 0))
 
 
 def commit_of(snapshot: Snapshot) -> Hashable:
     """Return what the snapshots of one commit have in common. A commit of another engine has one."""
-    stated = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    stated = stated_by(snapshot)
     return stated.get(properties.COMMIT_ID) or stated.get(properties.VERSION) or snapshot.snapshot_id
 
 
@@ -133,15 +133,16 @@ def versions_to_delete(
     ]
 
 
-def lineage(tip: int | None, snapshots: Mapping[int, Snapshot]) -> list[Snapshot]:
+def lineage(tip: int | None, snapshots: Iterable[Snapshot]) -> list[Snapshot]:
     """Return a snapshot and its ancestors as far as the metadata holds them, newest first.
 
     Ends on damaged metadata too, where an ancestor names its descendant as its parent.
     """
     found: list[Snapshot] = []
-    while tip is not None and tip in snapshots and len(found) < len(snapshots):
-        found.append(snapshots[tip])
-        tip = snapshots[tip].parent_snapshot_id
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
+    while tip is not None and tip in by_id and len(found) < len(by_id):
+        found.append(by_id[tip])
+        tip = by_id[tip].parent_snapshot_id
     return found
 
 
@@ -163,12 +164,12 @@ def _group_by_commit(snapshots: Sequence[Snapshot]) -> Iterable[Sequence[Snapsho
 
 def _find_main(snapshots: Iterable[Snapshot], refs: Mapping[str, SnapshotRef]) -> list[Snapshot]:
     ref = refs.get("main")
-    return lineage(None if ref is None else ref.snapshot_id, {s.snapshot_id: s for s in snapshots})
+    return lineage(None if ref is None else ref.snapshot_id, snapshots)
 
 
 def _later_commits(snapshot: Snapshot, version: int, places: Mapping[Hashable, int]) -> int:
     """Return how many commits are later than a snapshot's: by its version, or by its place on main."""
-    stated = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    stated = stated_by(snapshot)
     if properties.VERSION in stated and properties.COMMIT_ID not in stated:
         return version - int(stated[properties.VERSION])
     return places.get(commit_of(snapshot), len(places))
@@ -178,14 +179,10 @@ def find_memories(main: Sequence[Snapshot]) -> list[int]:
     """Return the newest snapshot that each other engine has left its memory in."""
     theirs = [s for s in main if s.summary is not None and not snapshot_version(s)]
     newest = (
-        next((s for s in theirs if any(key.startswith(memory) for key in _keys_of(s))), None)
+        next((s for s in theirs if any(key.startswith(memory) for key in stated_by(s))), None)
         for memory in _MEMORIES
     )
     return [s.snapshot_id for s in newest if s is not None]
-
-
-def _keys_of(snapshot: Snapshot) -> Iterable[str]:
-    return () if snapshot.summary is None else snapshot.summary.additional_properties
 
 
 def _changes_rows(snapshot: Snapshot) -> bool:
@@ -205,13 +202,12 @@ def _find_unpinned(
 
     A branch pins of its lineage what is young, and its newest few, as Iceberg's own expiry has it.
     """
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
     pinned = set[int]()
     for ref in (ref for name, ref in refs.items() if name != "main"):
         pinned.add(ref.snapshot_id)
         if ref.snapshot_ref_type == SnapshotRefType.BRANCH:
             age, few = ref.max_snapshot_age_ms or max_age, ref.min_snapshots_to_keep or least
-            for position, snapshot in enumerate(lineage(ref.snapshot_id, by_id)):
+            for position, snapshot in enumerate(lineage(ref.snapshot_id, snapshots)):
                 if position >= few and now_ms - snapshot.timestamp_ms > age:
                     break
                 pinned.add(snapshot.snapshot_id)

@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from timeline.errors import StoreUnavailableError, UnsafeStoreError
-from timeline.stores.base import Created, CreateOutcome, Exists, Unknown
+from timeline.stores.base import Created, CreateOutcome, DiscardedOnFailure, Exists, Unknown
 
 _OUTPUT_BUFFER_BYTES = 1 << 20
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK})
@@ -29,7 +29,7 @@ _REMEDIES = {
 }
 
 
-class DurableFile(io.BufferedWriter):
+class DurableFile(DiscardedOnFailure, io.BufferedWriter):
     """A new file: whole and durable once `close` returned, and removed if it is not closed."""
 
     def __init__(self, descriptor: int, name: str) -> None:
@@ -53,16 +53,6 @@ class DurableFile(io.BufferedWriter):
         except OSError as error:
             self._abandon()
             raise unavailable("write", self._path, error) from error
-
-    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self._abandon()
-
-    def __del__(self) -> None:
-        if not self.closed:
-            self._abandon()
 
     def _abandon(self) -> None:
         self.raw.close()  # not super().close(), which would first write what is buffered

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from obstore.exceptions import BaseError
 
+from timeline.stores.base import DiscardedOnFailure
+
 if TYPE_CHECKING:
     from obstore import WritableFile
 
 _READ_AHEAD_BYTES = 64 * 1024
 
 
-class ObjectOutput(io.RawIOBase):
+class ObjectOutput(DiscardedOnFailure, io.RawIOBase):
     """A new object that exists once `close` returned; left by an exception, or dropped, it never exists."""
 
     def __init__(self, writer: WritableFile, failed: Callable[[Exception], Exception]) -> None:
@@ -49,16 +51,6 @@ class ObjectOutput(io.RawIOBase):
             self._writer.close()
         except (BaseError, OSError) as error:
             raise self._failed(error) from None
-
-    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self._abandon()
-
-    def __del__(self) -> None:
-        if not self.closed:
-            self._abandon()
 
     def _abandon(self) -> None:
         super().close()

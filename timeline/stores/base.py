@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import io
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +193,34 @@ def paths_below(store: Store, uris: Iterable[str]) -> list[str]:
         with suppress(ValueError):
             paths.append(store.relative(uri))
     return paths
+
+
+class DiscardedOnFailure(io.IOBase):
+    """An output that exists once `close` has returned; left by an exception, or dropped, it never exists."""
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._abandon()
+
+    def __del__(self) -> None:
+        if not self.closed:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        super().close()
+
+
+class HeldOutput(DiscardedOnFailure, io.BytesIO):
+    """Gives what was written to `store` when it is closed."""
+
+    def __init__(self, store: Callable[[bytes], Any]) -> None:
+        super().__init__()
+        self._store = store
+
+    def close(self) -> None:
+        if not self.closed:
+            data = self.getvalue()
+            super().close()
+            self._store(data)

@@ -40,32 +40,28 @@ class LocalStore:
     """
 
     def __init__(self, location: str | os.PathLike[str]) -> None:
-        self._location = _absolute_location(os.fspath(location))
+        self.location = _absolute_location(os.fspath(location))
         self._durable_folders: set[str] = set()
 
     def __repr__(self) -> str:
-        return f"LocalStore({self._location!r})"
+        return f"LocalStore({self.location!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return LocalStore, (self._location,)
-
-    @property
-    def location(self) -> str:
-        return self._location
+        return LocalStore, (self.location,)
 
     @property
     def signature(self) -> str:
         return "local"
 
     def uri(self, path: str) -> str:
-        return _paths.join(self._location, path)
+        return _paths.join(self.location, path)
 
     def relative(self, uri: str) -> str:
-        return _paths.relative(self._location, _paths.local_path(uri))
+        return _paths.relative(self.location, _paths.local_path(uri))
 
     def at(self, location: str) -> LocalStore:
         if "://" in location and not location.startswith("file:"):
-            raise ValueError(f"not on this machine's disk, as {self._location} is: {location}")
+            raise ValueError(f"not on this machine's disk, as {self.location} is: {location}")
         return LocalStore(location)
 
     def create(self, path: str, data: bytes) -> CreateOutcome:
@@ -129,7 +125,7 @@ class LocalStore:
             raise unavailable("list", absolute, error) from error
 
     def list_below(self, folder: str) -> Iterator[Listed]:
-        absolute = self.uri(folder) if folder else self._location
+        absolute = self.uri(folder) if folder else self.location
         try:
             changed_ns = os.stat(absolute).st_mtime_ns
             with os.scandir(absolute) as entries:
@@ -153,7 +149,7 @@ class LocalStore:
         """As in the protocol: a lock on the table's folder, which ends with the process."""
         turn = contextlib.ExitStack()
         try:
-            descriptor = os.open(self._location, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            descriptor = os.open(self.location, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             turn.callback(_released, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -221,7 +217,7 @@ class LocalStore:
         if folder in self._durable_folders:
             return
         parent = os.path.dirname(folder)
-        if len(folder) > len(self._location) or not os.path.isdir(folder):
+        if len(folder) > len(self.location) or not os.path.isdir(folder):
             self._make_folder(parent)
         try:
             os.mkdir(folder)

@@ -13,7 +13,16 @@ from typing import Any, BinaryIO, TypeVar
 
 from timeline.errors import StoreUnavailableError
 from timeline.stores import _paths
-from timeline.stores.base import Created, CreateOutcome, Exists, Listed, ListedObject, Stored, Unknown
+from timeline.stores.base import (
+    Created,
+    CreateOutcome,
+    Exists,
+    HeldOutput,
+    Listed,
+    ListedObject,
+    Stored,
+    Unknown,
+)
 
 _T = TypeVar("_T")
 
@@ -130,7 +139,7 @@ class MemoryStore:
         return nullcontext()
 
     def open_output(self, path: str) -> BinaryIO:
-        return _Output(lambda data: self._clean_request("write", path, lambda: self._put(path, data)))
+        return HeldOutput(lambda data: self._clean_request("write", path, lambda: self._put(path, data)))
 
     def open_input(self, path: str) -> BinaryIO:
         return io.BytesIO(self._clean_request("open", path, lambda: self._get(path))[0])
@@ -164,26 +173,3 @@ class MemoryStore:
             raise StoreUnavailableError(
                 f"cannot {verb}, the store does not answer: {self.uri(path)}"
             ) from error
-
-
-class _Output(io.BytesIO):
-    """Becomes an object when it is closed; left by an exception, or dropped, it never does."""
-
-    def __init__(self, store: Callable[[bytes], Any]) -> None:
-        super().__init__()
-        self._store = store
-
-    def close(self) -> None:
-        if not self.closed:
-            data = self.getvalue()
-            super().close()
-            self._store(data)
-
-    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
-        if kind is None:
-            self.close()
-        else:
-            super().close()
-
-    def __del__(self) -> None:
-        super().close()

@@ -53,8 +53,8 @@ class ObjectStore:
         storage_options: StorageOptions | None = None,
         connect: Connect = _object_client.connect,
     ) -> None:
-        self._location = location.rstrip("/")
-        self._place = _object_client.parse(self._location)
+        self.location = location.rstrip("/")
+        self._place = _object_client.parse(self.location)
         self._storage_options = storage_options
         self._connect = connect
         self._lock = threading.Lock()
@@ -64,14 +64,10 @@ class ObjectStore:
             check_storage_options(resolve(storage_options), self._place.known_keys, self._place.scheme)
 
     def __repr__(self) -> str:
-        return f"ObjectStore({self._location!r})"
+        return f"ObjectStore({self.location!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectStore, (self._location, self._storage_options, self._connect)
-
-    @property
-    def location(self) -> str:
-        return self._location
+        return ObjectStore, (self.location, self._storage_options, self._connect)
 
     @property
     def signature(self) -> str:
@@ -79,15 +75,15 @@ class ObjectStore:
             return f"obstore {obstore.__version__} {self._place.endpoint(self._resolved())}"
 
     def uri(self, path: str) -> str:
-        return _paths.join(self._location, path)
+        return _paths.join(self.location, path)
 
     def relative(self, uri: str) -> str:
-        return _paths.relative(_paths.s3_url(self._location), _paths.s3_url(uri))
+        return _paths.relative(_paths.s3_url(self.location), _paths.s3_url(uri))
 
     def at(self, location: str) -> ObjectStore:
         other = _object_client.parse(location)
         if other.service != self._place.service:
-            raise ValueError(f"another kind of store than that of {self._location}: {location}")
+            raise ValueError(f"another kind of store than that of {self.location}: {location}")
         return ObjectStore(location, self._storage_options, self._connect)
 
     def create(self, path: str, data: bytes) -> CreateOutcome:
@@ -222,7 +218,7 @@ class ObjectStore:
                 except (BaseError, ValueError, TypeError) as error:
                     line = _object_client.explain(error, secrets(options))
                     raise ValueError(
-                        f"the storage options make no client for {self._location}: {line}"
+                        f"the storage options make no client for {self.location}: {line}"
                     ) from None
             return self._clients[commit]
 
@@ -235,7 +231,7 @@ class ObjectStore:
                     raise
                 raise StoreUnavailableError(
                     "the function that is the storage options failed, and nothing was sent:"
-                    f" {self._location}: {type(failure).__name__}: {failure}"
+                    f" {self.location}: {type(failure).__name__}: {failure}"
                 ) from failure
             check_storage_options(options, self._place.known_keys, self._place.scheme)
             self._options = options
@@ -250,7 +246,7 @@ class ObjectStore:
         tag = meta["e_tag"]
         if not tag:
             raise UnsafeStoreError(
-                f"the store gives its objects no ETag, so a read cannot be checked: {self._location}"
+                f"the store gives its objects no ETag, so a read cannot be checked: {self.location}"
             )
         # Azure's listings spell an ETag without the quotes that its headers have; some gateways mark it weak.
         return str(tag).removeprefix("W/").strip('"')

@@ -7,7 +7,6 @@ so that no engine finds and publishes it by that id. Its snapshot may be cherry-
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 
 from pyiceberg.manifest import DataFile
@@ -17,6 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 from timeline import properties
 from timeline.errors import CorruptTableError, MissingMetadataError
 from timeline.versions.head import Head
+from timeline.versions.version_file import stated_by
 from timeline.versions.work_items import STAGED_TAG_PREFIX, WorkItem
 
 WAP_ID = "wap.id"
@@ -92,7 +92,7 @@ def find_picked(head: Head, item: WorkItem) -> Snapshot | None:
         return None
     main = list(head.main_snapshots())
     known = {each.snapshot_id for each in main}
-    sources = {each.summary.additional_properties.get(SOURCE_SNAPSHOT_ID) for each in main if each.summary}
+    sources = {stated_by(each).get(SOURCE_SNAPSHOT_ID) for each in main}
     for each in own:
         if each.snapshot_id in known or str(each.snapshot_id) in sources:
             return each
@@ -106,15 +106,11 @@ def find_picked(head: Head, item: WorkItem) -> Snapshot | None:
 
 def wap_id_of(snapshot: Snapshot) -> str | None:
     """Return the id under which a snapshot was staged; None for one of main."""
-    if snapshot.summary is None:
-        return None
-    stated = snapshot.summary.additional_properties
+    stated = stated_by(snapshot)
     return stated.get(WAP_ID) or stated.get(OWN_WAP_ID)
 
 
 def stated_of(snapshot: Snapshot) -> dict[str, str]:
     """Return what the writer of a snapshot has stated of it, beside its counts and its version."""
-    stated: Mapping[str, str] = {} if snapshot.summary is None else snapshot.summary.additional_properties
-    return {
-        key: value for key, value in stated.items() if key.startswith(_OURS) and key not in _OF_ONE_SNAPSHOT
-    }
+    stated = stated_by(snapshot).items()
+    return {key: value for key, value in stated if key.startswith(_OURS) and key not in _OF_ONE_SNAPSHOT}

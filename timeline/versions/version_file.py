@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import is_
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, TableMetadataV2
 from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
@@ -49,6 +49,8 @@ class Version:
     """Its identity in a listing; empty where no listing has shown it yet."""
     arrays: Mapping[str, LongArray] = field(default_factory=dict, repr=False, compare=False)
     """Its long arrays as text in the file; empty where the file was parsed in whole."""
+    is_shared: ClassVar[bool] = False
+    """Whether other engines commit to the table too: they drop and rename columns, and rewrite files."""
 
     @property
     def commit_id(self) -> str:
@@ -72,11 +74,6 @@ class Version:
     def owner(self) -> str:
         """The table's uuid, where its folder may be that of another table too; "" where it is not."""
         return ""
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other engines commit to the table too: they drop and rename columns, and rewrite files."""
-        return False
 
     @property
     def expires_next(self) -> bool:
@@ -282,3 +279,8 @@ def _stated_format_version(data: bytes) -> object:
     except (ValueError, RecursionError):
         return None
     return stored.get("format-version") if isinstance(stored, dict) else None
+
+
+def stated_by(snapshot: Snapshot) -> Mapping[str, str]:
+    """Return the entries of a snapshot's summary; none where it has no summary."""
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties

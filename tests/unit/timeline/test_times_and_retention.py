@@ -389,7 +389,7 @@ def test_a_lineage_that_runs_in_a_circle_ends() -> None:
     lake.table.commit([Append((lake.file(),))])
     (snapshot,) = lake.table.head.metadata.snapshots
     circle = snapshot.model_copy(update={"parent_snapshot_id": snapshot.snapshot_id})
-    assert lineage(circle.snapshot_id, {circle.snapshot_id: circle}) == [circle]
+    assert lineage(circle.snapshot_id, [circle]) == [circle]
 
 
 def test_a_writer_that_is_far_behind_deletes_no_version_whose_time_it_does_not_know() -> None:

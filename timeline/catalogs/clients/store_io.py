@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from io import BytesIO
-from typing import Any
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.typedef import EMPTY_DICT, Properties
@@ -16,7 +15,7 @@ from timeline.clock import SYSTEM, Environment
 from timeline.errors import StoreUnavailableError
 from timeline.slots.settling import create_settled
 from timeline.stores import local_path
-from timeline.stores.base import Store
+from timeline.stores.base import HeldOutput, Store
 
 OpenStore = Callable[[str], Store]
 """Returns the store of a location."""
@@ -94,8 +93,8 @@ class _FreshFile(OutputFile):
         return _StoredFile(self.location, self._store, self._name)
 
     def create(self, overwrite: bool = False) -> OutputStream:  # noqa: ARG002 - nothing is replaced
-        """Return a stream whose bytes are there, and durable, once it is closed."""
-        return _Creating(self._write)
+        """Return a stream whose bytes are there, and durable, once it is closed without a failure."""
+        return HeldOutput(self._write)
 
     def _write(self, data: bytes) -> None:
         if not create_settled(self._store, self._name, data, self._environment).is_own:
@@ -103,22 +102,3 @@ class _FreshFile(OutputFile):
                 f"another file is there, under a name that is drawn at random: {self.location}",
                 location=self.location,
             )
-
-
-class _Creating(BytesIO):
-    """What is written, until it is closed; an exception in its `with` discards it."""
-
-    def __init__(self, write: Callable[[bytes], None]) -> None:
-        super().__init__()
-        self._write: Callable[[bytes], None] | None = write
-
-    def close(self) -> None:
-        write, self._write = self._write, None
-        if write is not None:
-            write(self.getvalue())
-        super().close()
-
-    def __exit__(self, *failure: Any) -> None:
-        if failure[0] is not None:
-            self._write = None
-        self.close()
