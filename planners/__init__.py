@@ -18,18 +18,12 @@ if TYPE_CHECKING:
     from planners.sizing import FileSizing
 
 _WHERE = {
-    "All": "planners.clustering.policy",
-    "ByOverlap": "planners.clustering.selection",
-    "BySize": "planners.clustering.policy",
-    "ClusteringPlan": "planners.clustering.plan",
-    "ClusteringPolicy": "planners.clustering.policy",
-    "FileSizing": "planners.sizing",
-    "PlanStrategy": "planners.clustering.policy",
-    "RecentPartitions": "planners.clustering.selection",
-    "SelectedPartitions": "planners.clustering.selection",
-    "SortField": "planners.clustering.sort_fields",
-    "Strategy": "planners.clustering.strategies",
-    "plan_strategy": "planners.clustering.selection",
+    "planners.clustering.plan": ("ClusteringPlan",),
+    "planners.clustering.policy": ("All", "BySize", "ClusteringPolicy", "PlanStrategy"),
+    "planners.clustering.selection": ("ByOverlap", "RecentPartitions", "SelectedPartitions", "plan_strategy"),
+    "planners.clustering.sort_fields": ("SortField",),
+    "planners.clustering.strategies": ("Strategy",),
+    "planners.sizing": ("FileSizing",),
 }
 
 __all__ = [
@@ -49,6 +43,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'planners' has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), name)
+    for module, names in _WHERE.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'planners' has no attribute {name!r}")

@@ -37,39 +37,26 @@ if TYPE_CHECKING:
 
 # No name may also be a module's: importing the module would put it in the name's place.
 _WHERE = {
-    "Append": "streaming_sink.options.values.writes",
-    "BatchReport": "streaming_sink.reports.batch_report",
-    "BulkInsert": "streaming_sink.options.values.writes",
-    "CatalogTable": "streaming_sink.options.values.tables",
-    "Checks": "streaming_sink.options.values.checks",
-    "ClusterReport": "streaming_sink.reports.cluster_report",
-    "Clustering": "streaming_sink.clustering.passes",
-    "Delete": "streaming_sink.options.values.writes",
-    "DeliveryReport": "streaming_sink.reports.maintenance_report",
-    "FileSizing": "planners",
-    "FillReport": "streaming_sink.reports.maintenance_report",
-    "IcebergSink": "streaming_sink.sink",
-    "MirrorReport": "streaming_sink.reports.maintenance_report",
-    "ParsedJson": "streaming_sink.parsing.rows",
-    "PathTable": "streaming_sink.options.values.tables",
-    "Retention": "streaming_sink.options.values.retention",
-    "SchemaContract": "streaming_sink.options.values.contract",
-    "TableOptions": "streaming_sink.options.table_options",
-    "Upsert": "streaming_sink.options.values.writes",
-    "branch": "streaming_sink.removal.earlier_versions",
-    "changes": "streaming_sink.reading.changes",
-    "check_gone": "streaming_sink.removal.gone",
-    "drop": "streaming_sink.removal.cleaning",
-    "expire_snapshots": "streaming_sink.removal.cleaning",
-    "history": "streaming_sink.reports.batch_report",
-    "mirror": "streaming_sink.upkeep.mirroring",
-    "parse_json": "streaming_sink.parsing.rows",
-    "purge": "streaming_sink.removal.purge",
-    "remove_orphan_files": "streaming_sink.removal.cleaning",
-    "replay": "streaming_sink.replaying.replay",
-    "rollback": "streaming_sink.removal.earlier_versions",
-    "tag": "streaming_sink.removal.earlier_versions",
-    "unmirror": "streaming_sink.upkeep.mirroring",
+    "planners": ("FileSizing",),
+    "streaming_sink.clustering.passes": ("Clustering",),
+    "streaming_sink.options.table_options": ("TableOptions",),
+    "streaming_sink.options.values.checks": ("Checks",),
+    "streaming_sink.options.values.contract": ("SchemaContract",),
+    "streaming_sink.options.values.retention": ("Retention",),
+    "streaming_sink.options.values.tables": ("CatalogTable", "PathTable"),
+    "streaming_sink.options.values.writes": ("Append", "BulkInsert", "Delete", "Upsert"),
+    "streaming_sink.parsing.rows": ("ParsedJson", "parse_json"),
+    "streaming_sink.reading.changes": ("changes",),
+    "streaming_sink.removal.cleaning": ("drop", "expire_snapshots", "remove_orphan_files"),
+    "streaming_sink.removal.earlier_versions": ("branch", "rollback", "tag"),
+    "streaming_sink.removal.gone": ("check_gone",),
+    "streaming_sink.removal.purge": ("purge",),
+    "streaming_sink.replaying.replay": ("replay",),
+    "streaming_sink.reports.batch_report": ("BatchReport", "history"),
+    "streaming_sink.reports.cluster_report": ("ClusterReport",),
+    "streaming_sink.reports.maintenance_report": ("DeliveryReport", "FillReport", "MirrorReport"),
+    "streaming_sink.sink": ("IcebergSink",),
+    "streaming_sink.upkeep.mirroring": ("mirror", "unmirror"),
 }
 
 __all__ = [
@@ -111,6 +98,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'streaming_sink' has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), name)
+    for module, names in _WHERE.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'streaming_sink' has no attribute {name!r}")

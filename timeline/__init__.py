@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from timeline.maintenance.orphans import remove_orphan_files
 
 _WHERE = {
-    "doctor": "timeline.diagnosis",
-    "expire_snapshots": "timeline.maintenance.expiry",
-    "remove_orphan_files": "timeline.maintenance.orphans",
+    "timeline.diagnosis": ("doctor",),
+    "timeline.maintenance.expiry": ("expire_snapshots",),
+    "timeline.maintenance.orphans": ("remove_orphan_files",),
 }
 
 __all__ = ["doctor", "expire_snapshots", "remove_orphan_files"]
@@ -25,6 +25,7 @@ __all__ = ["doctor", "expire_snapshots", "remove_orphan_files"]
 
 def __getattr__(name: str) -> Any:
     # Loaded when it is asked for: Spark's Python workers import parts of this package, and need few of them.
-    if name not in _WHERE:
-        raise AttributeError(f"module 'timeline' has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), name)
+    for module, names in _WHERE.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'timeline' has no attribute {name!r}")

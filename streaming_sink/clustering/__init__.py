@@ -18,17 +18,18 @@ if TYPE_CHECKING:
     from streaming_sink.clustering.service import cancel, execute, plan, schedule, schedule_and_execute, show
     from streaming_sink.reports.cluster_report import ClusterReport
 
-_SERVICE = "streaming_sink.clustering.service"
 _WHERE = {
-    "ClusterReport": "streaming_sink.reports.cluster_report",
-    "Clustering": "streaming_sink.clustering.passes",
-    "Scheduled": "streaming_sink.clustering.scheduling",
-    "cancel": _SERVICE,
-    "execute": _SERVICE,
-    "plan": _SERVICE,
-    "schedule": _SERVICE,
-    "schedule_and_execute": _SERVICE,
-    "show": _SERVICE,
+    "streaming_sink.clustering.passes": ("Clustering",),
+    "streaming_sink.clustering.scheduling": ("Scheduled",),
+    "streaming_sink.clustering.service": (
+        "cancel",
+        "execute",
+        "plan",
+        "schedule",
+        "schedule_and_execute",
+        "show",
+    ),
+    "streaming_sink.reports.cluster_report": ("ClusterReport",),
 }
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'streaming_sink.clustering' has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), name)
+    for module, names in _WHERE.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'streaming_sink.clustering' has no attribute {name!r}")

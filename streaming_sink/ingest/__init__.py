@@ -23,17 +23,14 @@ if TYPE_CHECKING:
     from streaming_sink.zones.zone_options import KafkaTopic, Rules, SourceFolders
 
 _WHERE = {
-    "Audit": ("streaming_sink.zones.audit", "Audit"),
-    "BufferZone": ("streaming_sink.ingest.zone", "BufferZone"),
-    "Landed": ("streaming_sink.zones.landed", "Landed"),
-    "Pushed": ("streaming_sink.zones.records", "Pushed"),
-    "KafkaTopic": ("streaming_sink.zones.zone_options", "KafkaTopic"),
-    "Rules": ("streaming_sink.zones.zone_options", "Rules"),
-    "SourceFolders": ("streaming_sink.zones.zone_options", "SourceFolders"),
-    "StagedItem": ("streaming_sink.zones.audit", "StagedItem"),
-    "dispatch": ("streaming_sink.ingest.compute", "dispatch"),
-    "run": ("streaming_sink.ingest.running", "run"),
-    "serve": ("streaming_sink.serving.server", "serve"),
+    "streaming_sink.ingest.compute": ("dispatch",),
+    "streaming_sink.ingest.running": ("run",),
+    "streaming_sink.ingest.zone": ("BufferZone",),
+    "streaming_sink.serving.server": ("serve",),
+    "streaming_sink.zones.audit": ("Audit", "StagedItem"),
+    "streaming_sink.zones.landed": ("Landed",),
+    "streaming_sink.zones.records": ("Pushed",),
+    "streaming_sink.zones.zone_options": ("KafkaTopic", "Rules", "SourceFolders"),
 }
 __all__ = [
     "Audit",
@@ -51,7 +48,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'streaming_sink.ingest' has no attribute {name!r}")
-    module, attribute = _WHERE[name]
-    return getattr(import_module(module), attribute)
+    for module, names in _WHERE.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'streaming_sink.ingest' has no attribute {name!r}")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.house.conflict_table import conflict_table
 from timeline.changes.changes import Change
-from timeline.changes.conflict_table import conflict_table
 
 ROOT = Path(__file__).parents[3]
 PAGES = (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md")
