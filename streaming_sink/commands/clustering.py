@@ -10,7 +10,7 @@ import click
 from planners.clustering.strategies import BUILT_IN
 from streaming_sink.commands.arguments import F, a_size, key_values, of_a_table
 from streaming_sink.commands.pass_flags import NUMBERS, SIZES, flag
-from streaming_sink.commands.terminal import DONE, say_either, say_json
+from streaming_sink.commands.terminal import say_either
 
 if TYPE_CHECKING:
     from streaming_sink.options.values.tables import KnownTable
@@ -96,8 +96,7 @@ def plans(table: KnownTable, as_json: bool) -> int:
     from timeline.clock import SYSTEM
 
     listed = list_plans(table.open(), SYSTEM.now_ms())
-    (say_json if as_json else say_plans)(listed)
-    return DONE
+    return say_either(as_json, listed, lambda: say_plans(listed))
 
 
 @click.command()

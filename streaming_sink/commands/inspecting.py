@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streaming_sink.commands.arguments import limited, of_a_table, with_sizing
-from streaming_sink.commands.terminal import DONE, FINDINGS, clear, say_json
+from streaming_sink.commands.terminal import DONE, FINDINGS, clear, say_either, say_json
 
 if TYPE_CHECKING:
     from planners import FileSizing
@@ -28,8 +28,7 @@ def describe(table: KnownTable, as_json: bool, small: str | None, largest: str) 
     sizing = _sizing(small, largest)
     with counting("manifests read") as on_read:
         description = table.open().on_head(lambda head: described(head, sizing, on_read))
-    (say_json if as_json else say_description)(description)
-    return DONE
+    return say_either(as_json, description, lambda: say_description(description))
 
 
 @click.command()
@@ -76,11 +75,7 @@ def files(
         listed.reverse()
     elif order == "path":
         listed.sort(key=lambda it: it.path)
-    if as_json:
-        say_json(listed[:limit])
-    else:
-        say_files(listed[:limit], len(listed))
-    return DONE
+    return say_either(as_json, listed[:limit], lambda: say_files(listed[:limit], len(listed)))
 
 
 @click.command()
@@ -94,11 +89,7 @@ def partitions(table: KnownTable, as_json: bool, small: str | None, largest: str
 
     below = _sizing(small, largest).small_file_bytes
     listed = table.open().on_head(lambda head: list_partitions(head, below))
-    if as_json:
-        say_json(listed[:limit])
-    else:
-        say_partitions(listed[:limit], len(listed), below)
-    return DONE
+    return say_either(as_json, listed[:limit], lambda: say_partitions(listed[:limit], len(listed), below))
 
 
 @click.command()
@@ -110,11 +101,7 @@ def snapshots(table: KnownTable, as_json: bool, limit: int | None) -> int:
     from streaming_sink.reading.snapshots import list_snapshots
 
     listed = list_snapshots(table.open().head)
-    if as_json:
-        say_json(listed[:limit])
-    else:
-        say_snapshots(listed[:limit], len(listed))
-    return DONE
+    return say_either(as_json, listed[:limit], lambda: say_snapshots(listed[:limit], len(listed)))
 
 
 @click.command()

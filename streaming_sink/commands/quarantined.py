@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streaming_sink.commands.arguments import F, Pairs, key_values, of_a_table
-from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
+from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_either, say_json
 
 if TYPE_CHECKING:
     from streaming_sink.options.values.tables import KnownTable
@@ -49,8 +49,7 @@ def quarantine(
     if deliver:
         deliver_all(main, lambda address: table.beside(address).open())
     found = quarantine_of(main, open_quarantine(second), samples)
-    (say_json if as_json else say_quarantine)(found)
-    return DONE
+    return say_either(as_json, found, lambda: say_quarantine(found))
 
 
 def _repeated(name: str, help_text: str, **given: Any) -> Callable[[F], F]:

@@ -36,9 +36,14 @@ def say_json(value: object, *, one_line: bool = False) -> None:
     say(json.dumps(_plain(value), indent=None if one_line else 2))
 
 
-def say_either(as_json: bool, value: object, text: str) -> int:
-    """Write what a command did, as JSON or in words, and return the exit code."""
-    say_json(value) if as_json else say(text)
+def say_either(as_json: bool, value: object, text: str | Callable[[], None]) -> int:
+    """Print a value as JSON, or a text in its place, which may print itself; return that all is well."""
+    if as_json:
+        say_json(value)
+    elif isinstance(text, str):
+        say(text)
+    else:
+        text()
     return DONE
 
 

@@ -114,20 +114,33 @@ def settle_definition(
     announcements elsewhere, and for options that a sink would refuse: none is stored. CorruptTableError where
     the log of a zone that has plans is missing.
     """
+
+    def wanted(stored: Definition | None, log: NumberedLog) -> Definition | None:
+        made = _made(store, plans, given, new_id, log) if stored is None else _changed(stored, given, store)
+        if made not in (None, stored):
+            check_together(made)
+            made.sink_options(None, given.in_catalog)
+        return made
+
+    return _settled(store, wanted)
+
+
+def _settled(
+    store: Store, wanted: Callable[[Definition | None, NumberedLog], Definition | None]
+) -> Definition:
+    """Return what is `wanted` of what is stored, once it is stored. None: another process has changed it."""
     log = NumberedLog(store, _FOLDER, "json")
     for _ in range(_TRIES):
         number = log.last()
         stored = _stored(store, log, number)
-        wanted = _made(store, plans, given, new_id, log) if stored is None else _changed(stored, given, store)
-        if wanted is None:
-            continue  # another process made the zone just now
-        if wanted == stored:
-            return wanted
-        check_together(wanted)
-        wanted.sink_options(None, given.in_catalog)
-        if log.create(number + 1, wanted.to_json()):
+        found = wanted(stored, log)
+        if found is None:
+            continue
+        if found == stored:
+            return found
+        if log.create(number + 1, found.to_json()):
             _LOG.info("the buffer zone has new options: %s", store.location)
-            return wanted
+            return found
     raise StoreUnavailableError(
         f"other processes keep changing the zone's options; try again: {store.location}",
         location=store.location,
@@ -220,21 +233,15 @@ def name_table(store: Store, table_uuid: str, location: str) -> Definition:
     """Store the uuid and the location of a zone's table, which is in a catalog and was not there before, and
     return what the zone says of itself then: another process may have been first.
     """
-    log = NumberedLog(store, _FOLDER, "json")
-    for _ in range(_TRIES):
-        number = log.last()
-        stored = _stored(store, log, number)
+
+    def named(stored: Definition | None, _: NumberedLog) -> Definition:
         assert stored is not None
         if stored.catalog is None or stored.catalog["uuid"]:
             return stored
         check_is_elsewhere(store.location, location)
-        named = {**stored.catalog, "uuid": table_uuid, "location": location}
-        if log.create(number + 1, replace(stored, catalog=named).to_json()):
-            return replace(stored, catalog=named)
-    raise StoreUnavailableError(
-        f"other processes keep changing the zone's options; try again: {store.location}",
-        location=store.location,
-    )
+        return replace(stored, catalog={**stored.catalog, "uuid": table_uuid, "location": location})
+
+    return _settled(store, named)
 
 
 def check_together(definition: Definition) -> None:

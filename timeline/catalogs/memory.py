@@ -74,8 +74,7 @@ def check_memory(head: Head) -> Descent:
                 f"the table's property {properties.WITNESS} is missing, and {remembered[0]} is there: what"
                 " the table remembers of its writers was edited. Nothing was changed; restore the property,"
                 f" or remove all whose names begin as these: {location}",
-                location=location,
-                version=head.number,
+                **head.where,
             )
         return Descent.FOLLOWED
     witness = witness_of(head)
@@ -83,8 +82,7 @@ def check_memory(head: Head) -> Descent:
         raise CorruptTableError(
             "what the table remembers of its writers is not what the last of them wrote: its properties were"
             f" edited. Nothing was changed; restore them from an older metadata file: {location}",
-            location=location,
-            version=head.number,
+            **head.where,
         )
     descent = find_descent(head, witness)
     if descent in (Descent.REPLACED, Descent.UNKNOWN):
@@ -102,8 +100,7 @@ def check_memory(head: Head) -> Descent:
             f" {head.metadata.current_snapshot_id}. Nothing was written. If the table is what it should be,"
             " and the stream is to go on after its last batch, call CatalogTable(...).accept(); if its rows"
             f" are to be written again, use a fresh checkpoint and a new app_id: {location}",
-            location=location,
-            version=head.number,
+            **head.where,
         )
     return descent
 
@@ -158,8 +155,7 @@ def _parse(text: str, head: Head) -> Witness:
         raise CorruptTableError(
             f"the table's property {properties.WITNESS} cannot be read; nothing was changed. Restore it from"
             f" an older metadata file: {head.metadata.location}: {text[:200]!r}",
-            location=head.metadata.location,
-            version=head.number,
+            **head.where,
         ) from failure
 
 

@@ -242,7 +242,6 @@ def _open(second: Head, main_uuid: str, location: str, open_table: OpenTable) ->
             f"table {main_uuid} delivers into this one and is not at its location, so that reachability"
             " cannot be determined; nothing was deleted. Restore it; or, if it was dropped for good, call"
             f" timeline.outbox.retire_main: {second.metadata.location}, and missing is {location}",
-            location=second.metadata.location,
-            version=second.number,
+            **second.where,
         )
     return found
