@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -80,11 +80,11 @@ def measure(folder: Path, key: str, rows: int) -> Figures:
     paths, build_seconds = _timed(build_all)
     merged, merge_seconds = _timed(lambda: merge_key_runs(index, paths, files, ulid(0, next(ids))))
     store.delete(paths)
-    process = OpenRuns()
-    found, first_seconds = _timed(lambda: _look_up(index, probe, process))
+    index = replace(index, runs=OpenRuns())
+    found, first_seconds = _timed(lambda: _look_up(index, probe))
     if len(found.files) != _BATCH // 2 or found.scanned:
         raise ValueError(f"{len(found.files)} of {_BATCH // 2} keys were found, {len(found.scanned)} scans")
-    then = [_timed(lambda: _look_up(index, probe, process))[1] for _ in range(_LOOKUPS)]
+    then = [_timed(lambda: _look_up(index, probe))[1] for _ in range(_LOOKUPS)]
     return Figures(
         key=key,
         rows=rows,
@@ -98,11 +98,11 @@ def measure(folder: Path, key: str, rows: int) -> Figures:
     )
 
 
-def _look_up(index: KeyIndex, probe: KeyProbe, process: OpenRuns) -> KeyLookup:
+def _look_up(index: KeyIndex, probe: KeyProbe) -> KeyLookup:
     """Look keys up in all files that runs cover, as a task that gets these runs."""
-    runs = index.readable_runs(process)
+    runs = index.readable_runs()
     parts = [RunPart(path, footer, np.ones(len(footer.files), bool)) for path, footer in runs]
-    return index.lookup(parts, (), probe, process)
+    return index.lookup(parts, (), probe)
 
 
 def _write_files(store: LocalStore, schema: pa.Schema, rows: int) -> tuple[list[KeyedFile], pa.Array]:

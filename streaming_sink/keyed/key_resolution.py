@@ -145,9 +145,7 @@ def _keyed_file(head: Head, file: LiveFile, in_partitions: bool) -> KeyedFile:
 
 
 def _key_columns(job: KeyJob, schema: pa.Schema) -> KeyColumns:
-    sequence = None if job.sequence_by is None else schema.field(job.sequence_by)
-    keys = pa.schema([schema.field(it) for it in job.columns])
-    return KeyColumns(job.table_uuid, keys, sequence, job.needs_ids)
+    return KeyColumns.of(job.table_uuid, schema, job.columns, job.sequence_by, needs_ids=job.needs_ids)
 
 
 def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys) -> Resolution:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from planners.model import TablePartition
@@ -105,10 +104,9 @@ class KeyUpkeep:
 
 def key_columns(head: Head, options: WriteByKey, known: Schema | None = None) -> KeyColumns:
     """Return the key of a sink by the columns of its table, as the head has them or as a batch knows them."""
-    schema = arrow_schema(known or head.schema)
-    sequence = None if options.sequence_by is None else schema.field(options.sequence_by)
-    keys = pa.schema([schema.field(name) for name in options.key])
-    return KeyColumns(head.metadata.table_uuid, keys, sequence, needs_field_ids(head))
+    schema, needs_ids = arrow_schema(known or head.schema), needs_field_ids(head)
+    uuid = head.metadata.table_uuid
+    return KeyColumns.of(uuid, schema, options.key, options.sequence_by, needs_ids=needs_ids)
 
 
 def _rows_in(partitions: Collection[TablePartition], head: Head) -> int:

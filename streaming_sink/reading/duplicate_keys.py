@@ -52,8 +52,7 @@ def check_keys(store: Store, head: Head, key: TableKey) -> KeyCheck:
     check_key_has_its_columns(key, head)
     schema = arrow_schema(head.schema)
     names = [head.schema.find_column_name(each) or "" for each in key.column_ids]
-    keys = pa.schema([schema.field(name) for name in names])
-    columns = KeyColumns(head.metadata.table_uuid, keys, needs_ids=needs_field_ids(head))
+    columns = KeyColumns.of(head.metadata.table_uuid, schema, names, None, needs_ids=needs_field_ids(head))
     files = list(head.live_files())
     rows = sum(file.rows for file in files)
     passes = -(-rows // KEYS_AT_ONCE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -183,17 +183,13 @@ def quarantine_matcher(wanted: WantedKeys, main: Head, quarantine: Head) -> RowM
 
 def find_key_columns(wanted: WantedKeys, head: Head) -> KeyColumns:
     """Return the columns of the keys, in the order of the table's own key where they are that."""
-    schema = arrow_schema(head.schema)
-    key = key_of(head.properties)
-    if not is_own_key(wanted, head) or key is None:
-        return KeyColumns(head.metadata.table_uuid, pa.schema([schema.field(it) for it in wanted.names]))
-    names = [head.schema.find_column_name(each) or "" for each in key.column_ids]
-    sequence = None if key.sequence_id is None else head.schema.find_column_name(key.sequence_id)
-    return KeyColumns(
-        head.metadata.table_uuid,
-        pa.schema([schema.field(name) for name in names]),
-        None if sequence is None else schema.field(sequence),
-    )
+    schema, key, find_name = arrow_schema(head.schema), key_of(head.properties), head.schema.find_column_name
+    names: Iterable[str] = wanted.names
+    sequence_by = None
+    if is_own_key(wanted, head) and key is not None:
+        names = [find_name(each) or "" for each in key.column_ids]
+        sequence_by = None if key.sequence_id is None else find_name(key.sequence_id)
+    return KeyColumns.of(head.metadata.table_uuid, schema, names, sequence_by, needs_ids=False)
 
 
 def is_own_key(wanted: WantedKeys, head: Head) -> bool:

@@ -20,6 +20,7 @@ from streaming_sink.removal.matching import RowMatcher
 from streaming_sink.removal.places import location_of, own_spelling
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.file_jobs import file_job
+from streaming_sink.table.planned_files import as_planned
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.files.delete_files import (
     folder_of_deletes,
@@ -115,7 +116,7 @@ def rewrite(
             continue
         if any(each.refers_to is None for each in applied):
             shared.add(location)
-        given = _input(file, applied)
+        given = InputFile(file.location, file.rows, as_planned(applied))
         gone = read_position_deletes(table.store, [each.location for each in applied], location)
         own = _delete(job, number, file, np.setdiff1d(left.live.get(location, _NO_ROWS), gone))
         if own is not None:
@@ -172,15 +173,6 @@ def rewrite(
         sum(len(it.applied) for it in kept),
         problems,
     )
-
-
-def _input(file: LiveFile, applied: Sequence[LiveFile]) -> InputFile:
-    """Return a live file as a task reads it, with the delete files that may apply to it."""
-    deletes = tuple(
-        PositionDeletes(each.location, each.rows, None if each.refers_to else each.sequence_number)
-        for each in applied
-    )
-    return InputFile(file.location, file.rows, deletes)
 
 
 def _delete(job: WorkerJob, number: int, file: LiveFile, positions: np.ndarray) -> DeleteFile | None:

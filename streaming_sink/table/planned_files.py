@@ -27,16 +27,21 @@ def planned_file(head: Head, file: LiveFile, reserved_by: str | None = None) -> 
         sorted=file.sort_order_id != 0 or clustering_of(file.location) is not None,
         deleted_bytes=file.bytes - size,
         deleted_rows=file.rows - rows,
-        deletes=tuple(
-            PositionDeletes(each.location, each.rows, None if each.refers_to else each.sequence_number)
-            for each in deletes
-            if each.content == DataFileContent.POSITION_DELETES
-        ),
+        deletes=as_planned(deletes),
         has_deletes_by_value=has_deletes_by_value(deletes),
         spec_id=file.spec_id,
         encryption=file.encryption,
         reserved_by=reserved_by,
         content=FileContent(file.content.value),
+    )
+
+
+def as_planned(applied: Iterable[LiveFile]) -> tuple[PositionDeletes, ...]:
+    """Return those of the delete files that are by position, as planners and tasks see them."""
+    return tuple(
+        PositionDeletes(each.location, each.rows, None if each.refers_to else each.sequence_number)
+        for each in applied
+        if each.content == DataFileContent.POSITION_DELETES
     )
 
 

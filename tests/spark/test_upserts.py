@@ -62,8 +62,8 @@ def test_the_index_covers_the_files_that_were_there(spark: SparkSession, tmp_pat
     head = head_of(location)
     keyed = sink.options.keys
     assert keyed is not None
-    index = KeyIndex(open_table(location).store, key_columns(head, keyed))
-    covered = {file for _, footer in index.readable_runs(OpenRuns()) for file in footer.files}
+    index = KeyIndex(open_table(location).store, key_columns(head, keyed), OpenRuns())
+    covered = {file for _, footer in index.readable_runs() for file in footer.files}
     scanned = [file for file in head.live_files() if KeyedFile(file.location, file.rows) not in covered]
     assert scanned == []
 

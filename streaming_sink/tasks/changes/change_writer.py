@@ -40,9 +40,9 @@ class ChangeWriter:
         self._writer = writer
         self._keys = keys
         schema = writer.job.schema
-        sequence = None if keys.sequence_by is None else schema.field(keys.sequence_by)
-        key = pa.schema([schema.field(name) for name in keys.columns])
-        self._columns = KeyColumns(keys.table_uuid, key, sequence, keys.needs_ids)
+        self._columns = KeyColumns.of(
+            keys.table_uuid, schema, keys.columns, keys.sequence_by, needs_ids=keys.needs_ids
+        )
         self._seed = self._columns.seed
         sources = [field.source[0] for field in writer.job.partition_by] if keys.in_partitions else []
         self._sources = list(dict.fromkeys(sources))

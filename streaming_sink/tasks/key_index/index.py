@@ -37,7 +37,7 @@ from timeline.names import key_run_folder, key_run_id
 from timeline.stores.base import Store
 
 if TYPE_CHECKING:
-    from streaming_sink.tasks.encryption import Cipher
+    pass
 
 _LOG = logging.getLogger("streaming_sink.keys")
 INDEXED_ROWS = 4_000_000
@@ -77,21 +77,18 @@ class KeyLookup:
 
 @dataclass(frozen=True, slots=True)
 class KeyIndex:
-    """The index of one key of one table. It pickles, and opens files in the process that uses it."""
+    """The index of one key of one table, and the runs of it that this process has open."""
 
     store: Store
     columns: KeyColumns
-    cipher: Cipher | None = None
-    """Decrypts data files."""
+    runs: OpenRuns = OPEN_RUNS
 
-    def part(
-        self, path: str, live: bytes, salts: Collection[bytes] | None = None, runs: OpenRuns = OPEN_RUNS
-    ) -> RunPart:
+    def part(self, path: str, live: bytes, salts: Collection[bytes] | None = None) -> RunPart:
         """Return a run with the files whose bits are set, of these scopes. UnusableRunError where its footer
         cannot be read.
         """
         try:
-            footer = runs.footer(self.store, path, self.columns.digest)
+            footer = self.runs.footer(self.store, path, self.columns.digest)
         except FileNotFoundError as gone:
             raise UnusableRunError(f"a run of the key index was deleted: {path}") from gone
         has = np.unpackbits(np.frombuffer(live, np.uint8), count=len(footer.files)).astype(bool)
@@ -104,7 +101,6 @@ class KeyIndex:
         parts: Sequence[RunPart],
         files: Sequence[KeyedFile],
         probe: KeyProbe,
-        runs: OpenRuns = OPEN_RUNS,
         known: ScannedKeys = SCANNED_KEYS,
         wanted: KeyFilter | None = None,
     ) -> KeyLookup:
@@ -122,13 +118,13 @@ class KeyIndex:
             if not part.has.any():
                 continue
             try:
-                numbers, rows = runs.open(self.store, part.path, self.columns.digest).find(probe)
+                numbers, rows = self.runs.open(self.store, part.path, self.columns.digest).find(probe)
             except FileNotFoundError:  # upkeep has deleted it since
                 scanned += part.files
                 continue
             except UnusableRunError as damage:
                 _LOG.warning("a run of the key index is not used: %s: %s", part.path, damage)
-                runs.discard(self.store, part.path)
+                self.runs.discard(self.store, part.path)
                 damaged.append(part.path)
                 scanned += part.files
                 continue
@@ -137,7 +133,7 @@ class KeyIndex:
             files_of.append(place + len(of))
             found.append(rows.take(live))
             of += [part.footer.files[number] for number in hit]
-        scans = known.find(self.store, scanned, self.columns, probe, self.cipher, wanted)
+        scans = known.find(self.store, scanned, self.columns, probe, wanted)
         found += scans
         files_of += [np.full(len(each.indexes), len(of) + number) for number, each in enumerate(scans)]
         of += scanned
@@ -149,9 +145,9 @@ class KeyIndex:
         listed = self.store.list_folder(key_run_folder(self.columns.digest))
         return [each.path for each in listed if key_run_id(each.path) is not None]
 
-    def readable_runs(self, runs: OpenRuns = OPEN_RUNS) -> list[tuple[str, RunFooter]]:
+    def readable_runs(self) -> list[tuple[str, RunFooter]]:
         """Return the runs that are whole by their footers, those with the most entries first."""
-        found = [(path, footer) for path in self.run_paths() if (footer := self.find_footer(path, runs))]
+        found = [(path, footer) for path in self.run_paths() if (footer := self.find_footer(path, self.runs))]
         return sorted(found, key=lambda run: (-run[1].entries, run[0]))
 
     def find_footer(self, path: str, runs: OpenRuns) -> RunFooter | None:

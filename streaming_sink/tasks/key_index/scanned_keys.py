@@ -22,7 +22,7 @@ from streaming_sink.tasks.keys.scanning import (
 from timeline.stores.base import Store
 
 if TYPE_CHECKING:
-    from streaming_sink.tasks.encryption import Cipher
+    pass
 
 KEPT_BYTES = 64 * 1024 * 1024
 """Of hashes, positions and sequences that a process keeps: two million rows. Files that no run of an index
@@ -57,7 +57,6 @@ class ScannedKeys:
         files: Sequence[KeyedFile],
         columns: KeyColumns,
         probe: KeyProbe,
-        cipher: Cipher | None = None,
         wanted: KeyFilter | None = None,
     ) -> list[KeyMatches]:
         """Return for each of the files its rows that have a key of the probe, deleted rows too, by ascending
@@ -77,8 +76,8 @@ class ScannedKeys:
                 known = self._known.get(name)
             if known is None:
                 if not self._make_room(name[1].rows * row_bytes, asked):
-                    return find_in_file(store, name[1], columns, probe, cipher, wanted)
-                known = list(scan_keys(store, name[1], columns, cipher))
+                    return find_in_file(store, name[1], columns, probe, wanted)
+                known = list(scan_keys(store, name[1], columns))
                 self._keep(name, known, asked)
             return find_in_entries(known, columns, probe)
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from planners.key_runs import KeyRun, KeyRunPlan, plan_key_runs
 from streaming_sink.tasks.errors import UnusableRunError
-from streaming_sink.tasks.key_index.index import OPEN_RUNS, KeyIndex
+from streaming_sink.tasks.key_index.index import KeyIndex
 from streaming_sink.tasks.key_index.merging import build_run, merge_runs
-from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.key_index.runs import read_footer
 from streaming_sink.tasks.keys.probing import KeyEntries
 from streaming_sink.tasks.keys.scanning import KeyedFile, scan_keys
@@ -43,7 +42,6 @@ def maintain(
     now_ms: int,
     *,
     damaged: Iterable[str] = (),
-    runs: OpenRuns = OPEN_RUNS,
 ) -> Upkeep:
     """Build, merge and delete runs as the live files of a head need it. `damaged` are runs that lookups have
     reported.
@@ -52,30 +50,28 @@ def maintain(
     the table is, and space for the entries of a build in the temporary folder. Raises as a scan does; what
     was done until then stays.
     """
-    deleted = delete_damaged(index, damaged, now_ms, runs)
-    plan = plan_upkeep(index, files, now_ms, runs)
+    deleted = delete_damaged(index, damaged, now_ms)
+    plan = plan_upkeep(index, files, now_ms)
     built = [build(index, [KeyedFile(*file) for file in group], new_id()) for group in plan.builds]
     merged = []
     for planned in plan.merges:
         keep = [KeyedFile(*file) for file in planned.files]
         try:
-            merged.append(merge_key_runs(index, planned.runs, keep, new_id(), runs))
+            merged.append(merge_key_runs(index, planned.runs, keep, new_id()))
         except FileNotFoundError:
             continue  # another process has deleted one, and so has merged it
         except UnusableRunError as damage:
             _LOG.warning("runs of the key index are not merged: %s: %s", planned.runs, damage)
-            deleted += delete_damaged(index, planned.runs, now_ms, runs)
+            deleted += delete_damaged(index, planned.runs, now_ms)
     index.store.delete(plan.deletes)
     return Upkeep(tuple(built), tuple(merged), (*deleted, *plan.deletes))
 
 
-def plan_upkeep(
-    index: KeyIndex, files: Sequence[KeyedFile], now_ms: int, runs: OpenRuns = OPEN_RUNS
-) -> KeyRunPlan:
+def plan_upkeep(index: KeyIndex, files: Sequence[KeyedFile], now_ms: int) -> KeyRunPlan:
     """Return what an index needs: builds and merges, which tasks may share, and deletes. One LIST, and a read
     of the footer of each run that this process has not seen.
     """
-    known = [KeyRun(path, _created_ms(path), footer.files) for path, footer in index.readable_runs(runs)]
+    known = [KeyRun(path, _created_ms(path), footer.files) for path, footer in index.readable_runs()]
     return plan_key_runs(known, files, now_ms=now_ms, grace_ms=GRACE_MS)
 
 
@@ -108,30 +104,27 @@ def merge_key_runs(
     paths: Sequence[str],
     keep: Sequence[KeyedFile],
     run_id: str,
-    runs: OpenRuns = OPEN_RUNS,
 ) -> str:
     """Write a run of those data files of `keep` that the runs at `paths` cover, and return its path.
     FileNotFoundError, and UnusableRunError where one is damaged.
     """
-    opened = [runs.open(index.store, each, index.columns.digest) for each in paths]
+    opened = [index.runs.open(index.store, each, index.columns.digest) for each in paths]
     path = key_run_path(index.columns.digest, run_id)
     with index.store.open_output(path) as output:
         merge_runs(output, index.columns.digest, opened, keep)
     return path
 
 
-def delete_damaged(
-    index: KeyIndex, suspected: Iterable[str], now_ms: int, runs: OpenRuns = OPEN_RUNS
-) -> list[str]:
+def delete_damaged(index: KeyIndex, suspected: Iterable[str], now_ms: int) -> list[str]:
     """Delete those of the suspected runs that are damaged in the store, not in a copy alone, and those that
     were not written to their end within the grace period. Return their paths.
     """
-    readable = {path for path, _ in index.readable_runs(runs)}
+    readable = {path for path, _ in index.readable_runs()}
     deleted = [
         path for path in index.run_paths() if path not in readable and _created_ms(path) <= now_ms - GRACE_MS
     ]
     for path in suspected:
-        runs.discard(index.store, path)
+        index.runs.discard(index.store, path)
         try:
             with index.store.open_input(path) as file:
                 read_footer(file, index.columns.digest).layout.check(file)

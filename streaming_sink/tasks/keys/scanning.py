@@ -25,7 +25,7 @@ from streaming_sink.tasks.leaves import field_id
 from timeline.stores.base import Store
 
 if TYPE_CHECKING:
-    from streaming_sink.tasks.encryption import Cipher
+    pass
 
 
 TABLE_SALT = bytes(16)
@@ -109,6 +109,14 @@ class KeyColumns:
     needs_ids: bool = False
     """Whether a data file without field ids is refused, since a column may have been renamed."""
 
+    @classmethod
+    def of(
+        cls, table_uuid: UUID, schema: pa.Schema, key: Iterable[str], by: str | None, *, needs_ids: bool
+    ) -> KeyColumns:
+        """Return the columns of these names, in the table's schema."""
+        keys = pa.schema([schema.field(name) for name in key])
+        return cls(table_uuid, keys, None if by is None else schema.field(by), needs_ids)
+
     def __post_init__(self) -> None:
         for column in self.keys:
             check_key_type(column.type)
@@ -136,7 +144,6 @@ def scan_keys(
     store: Store,
     file: KeyedFile,
     columns: KeyColumns,
-    cipher: Cipher | None = None,
     wanted: KeyFilter | None = None,
 ) -> Iterator[KeyEntries]:
     """Yield the keys of the rows of a data file in their scope, by ascending position. A row whose key has a
@@ -147,7 +154,7 @@ def scan_keys(
     keys = [column.with_nullable(True) for column in columns.keys]
     sequence = [] if columns.sequence is None else [columns.sequence.with_nullable(True)]
     start = 0
-    with open_data_file(store, file.location, "a data file", cipher, needs_ids=columns.needs_ids) as reader:
+    with open_data_file(store, file.location, "a data file", needs_ids=columns.needs_ids) as reader:
         if reader.rows != file.rows:
             raise DataFileError(
                 f"a data file has {reader.rows:,} rows, not {file.rows:,} as the table says: {file.location}"
@@ -163,13 +170,12 @@ def find_in_file(
     file: KeyedFile,
     columns: KeyColumns,
     probe: KeyProbe,
-    cipher: Cipher | None = None,
     wanted: KeyFilter | None = None,
 ) -> KeyMatches:
     """Return the rows of a data file that have a key of the probe, deleted rows too, by ascending position.
     `wanted` has the coarse words of these keys. DataFileError as for `scan_keys`.
     """
-    return find_in_entries(scan_keys(store, file, columns, cipher, wanted), columns, probe)
+    return find_in_entries(scan_keys(store, file, columns, wanted), columns, probe)
 
 
 def find_in_entries(entries: Iterable[KeyEntries], columns: KeyColumns, probe: KeyProbe) -> KeyMatches:

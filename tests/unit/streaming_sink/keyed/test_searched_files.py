@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,9 +33,9 @@ from timeline.versions.head import Head
 from timeline.versions.keys import Looked
 
 
-def index_of(lake: Lake) -> KeyIndex:
+def index_of(lake: Lake, runs: OpenRuns) -> KeyIndex:
     key = pa.schema([arrow_schema(SCHEMA).field("id")])
-    return KeyIndex(lake.store, KeyColumns(lake.table.head.metadata.table_uuid, key))
+    return KeyIndex(lake.store, KeyColumns(lake.table.head.metadata.table_uuid, key), runs)
 
 
 class Driver:
@@ -42,7 +43,7 @@ class Driver:
 
     def __init__(self, lake: Lake, folder: Path, indexed_from: int | None = 0) -> None:
         self.runs = OpenRuns(str(folder))
-        self.index = index_of(lake)
+        self.index = index_of(lake, self.runs)
         self.files = SearchedFiles(in_partitions=False, indexed_from=indexed_from)
 
     def look(self, head: Head) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
@@ -53,17 +54,15 @@ class Driver:
     def places(self, found: Searched) -> dict[str, str]:
         places = [(file.location, "") for file in found.files]
         for covered in found.covered:
-            part = self.index.part(covered.run, covered.live, runs=self.runs)
+            part = self.index.part(covered.run, covered.live)
             places += [(file.location, covered.run) for file in part.files]
         assert len(dict(places)) == len(places)
         return dict(places)
 
 
-def plain_look(
-    head: Head, index: KeyIndex, runs: OpenRuns
-) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+def plain_look(head: Head, index: KeyIndex) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
     places = {file.location: "" for file in head.live_files()}
-    for path, footer in reversed(index.readable_runs(runs)):
+    for path, footer in reversed(index.readable_runs()):
         places |= {file.location: path for file in footer.files if file.location in places}
     deletes = {file.location: position_deletes_of(head, file) for file in head.live_files()}
     return places, {path: these for path, these in deletes.items() if these}
@@ -122,7 +121,7 @@ class World:
     def index(self) -> None:
         keyed = [KeyedFile(it.location, it.rows) for it in self.some()]
         run_id = names.ulid(self.lake.clock.now_ms, next(self.numbers))
-        self.runs.append(write_run(index_of(self.lake), keyed, (), run_id))
+        self.runs.append(write_run(index_of(self.lake, OpenRuns()), keyed, (), run_id))
 
     def forget(self) -> None:
         if self.runs:
@@ -145,7 +144,7 @@ def test_a_look_after_others_sees_what_a_new_process_sees(
     for step in range(25):
         for _ in range(world.drawn.randint(1, 3)):
             world.act()
-        expected = plain_look(world.lake.open().head, old.index, old.runs)
+        expected = plain_look(world.lake.open().head, old.index)
         assert old.look(world.lake.table.head) == expected
         if step % 8 == 0:
             assert Driver(world.lake, tmp_path).look(world.lake.open().head) == expected
@@ -210,7 +209,7 @@ def test_a_run_that_a_task_cannot_read_is_read_anew_by_the_driver(lake: Lake, tm
     lake.store.overwrite(path, b"damaged")
     assert driver.files.at(lake.table.head, driver.index).covered == covered
     with pytest.raises(UnusableRunError):
-        driver.index.part(path, covered[0].live, runs=OpenRuns(str(tmp_path)))
+        replace(driver.index, runs=OpenRuns(str(tmp_path))).part(path, covered[0].live)
     driver.files.forget_runs()
     assert driver.files.at(lake.table.head, driver.index).files == tuple(keyed)
 

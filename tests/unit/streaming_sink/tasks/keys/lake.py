@@ -39,13 +39,13 @@ class Lake:
     now: int = NOON
 
     def __post_init__(self) -> None:
-        self.index = KeyIndex(self.store, COLUMNS)
         self.restart()
         self._numbers = itertools.count(1)
 
     def restart(self) -> None:
         """Start a new process on the same machine."""
         self.open = OpenRuns(str(self.copies))
+        self.index = KeyIndex(self.store, COLUMNS, self.open)
 
     def write(self, rows: list[Row], scope: bytes = TABLE_SALT) -> KeyedFile:
         file = put_rows(self.store, rows, path=f"data/{next(self._numbers)}.parquet")._replace(salt=scope)
@@ -54,7 +54,7 @@ class Lake:
 
     def maintain(self, live: list[KeyedFile] | None = None, damaged: tuple[str, ...] = ()) -> Upkeep:
         files = list(self.live) if live is None else live
-        return maintain(self.index, files, self.new_id, self.now, damaged=damaged, runs=self.open)
+        return maintain(self.index, files, self.new_id, self.now, damaged=damaged)
 
     def new_id(self) -> str:
         return names.ulid(self.now, next(self._numbers))
@@ -65,13 +65,13 @@ class Lake:
     def look_for(self, files: list[KeyedFile], probe: KeyProbe, wanted: KeyFilter | None = None) -> KeyLookup:
         """Look up keys as a task does that gets the runs which the driver knows."""
         parts, left = [], set(files)
-        for path, footer in self.index.readable_runs(self.open):
+        for path, footer in self.index.readable_runs():
             has = np.array([file in left for file in footer.files])
             left -= set(footer.files)
             live = np.packbits(has).tobytes()
-            parts.append(self.index.part(path, live, runs=self.open))
+            parts.append(self.index.part(path, live))
         scanned = [file for file in files if file in left]
-        return self.index.lookup(parts, scanned, probe, self.open, wanted=wanted)
+        return self.index.lookup(parts, scanned, probe, wanted=wanted)
 
     def lookup(self) -> KeyLookup:
         """Look up every key in every scope, and compare the answer with the dictionary."""

@@ -151,7 +151,7 @@ def test_a_run_that_another_process_deletes_during_a_lookup_is_scanned(tmp_path:
     lake = make_lake("memory", tmp_path)
     file = lake.write([(1, "a", 5)])
     (path,) = lake.maintain().built
-    lake.index.readable_runs(lake.open)
+    lake.index.readable_runs()
     footers = lake.open._footers
     lake.restart()
     lake.open._footers = footers
@@ -163,7 +163,7 @@ def test_a_run_that_another_process_deletes_during_a_lookup_is_scanned(tmp_path:
             lake.store.delete([path])
 
     store = MemoryStore(lake.store.location[9:], before=delete)
-    lake.index = KeyIndex(store, COLUMNS)
+    lake.index = KeyIndex(store, COLUMNS, lake.open)
     assert lake.lookup().scanned == (file,)
     assert reached == [path]
 
@@ -179,7 +179,7 @@ def test_another_key_and_another_order_of_changes_have_indexes_of_their_own(lake
         KeyColumns(type(TABLE)(int=8), keys, at),
     ]
     for columns in others:
-        assert KeyIndex(lake.store, columns).readable_runs(lake.open) == []
+        assert KeyIndex(lake.store, columns, lake.open).readable_runs() == []
     digests = {COLUMNS.digest, *(columns.digest for columns in others)}
     assert len(digests) == 5
 
@@ -201,4 +201,4 @@ def test_a_missing_data_file_is_an_error_and_no_empty_one(lake: Lake) -> None:
     for use in (lake.lookup, lake.maintain):
         with pytest.raises(DataFileError, match="is missing"):
             use()
-    assert [path for path in lake.run_paths() if path in dict(lake.index.readable_runs(lake.open))] == []
+    assert [path for path in lake.run_paths() if path in dict(lake.index.readable_runs())] == []
