@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("streaming_sink")
 _FOLDER = "definition"
 _TRIES = 8
+_Wanted = Callable[["Definition | None", NumberedLog], "Definition | None"]
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,7 @@ def settle_definition(
     return _settled(store, wanted)
 
 
-def _settled(
-    store: Store, wanted: Callable[[Definition | None, NumberedLog], Definition | None]
-) -> Definition:
+def _settled(store: Store, wanted: _Wanted) -> Definition:
     """Return what is `wanted` of what is stored, once it is stored. None: another process has changed it."""
     log = NumberedLog(store, _FOLDER, "json")
     for _ in range(_TRIES):
