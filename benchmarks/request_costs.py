@@ -45,7 +45,7 @@ from timeline.stores.object import ObjectStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from streaming_sink.spark.worker_python import Task
+    from streaming_sink.spark.jobs import Task
 
 _PUTS, _LISTS, _GETS = ("put",), ("list", "list_with_delimiter"), ("get", "get_range", "head")
 _KIND_OF = {**dict.fromkeys(_PUTS, "puts"), **dict.fromkeys(_LISTS, "lists"), **dict.fromkeys(_GETS, "gets")}

@@ -20,11 +20,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from planners.inserts import plan_inserts
-from planners.model import Arrival, Bucket, Decision, FileContent, InsertPlan, TableFile
-from planners.partitions import comparable
+from planners.model import Arrival, Bucket, Decision, FileContent, InsertPlan, TableFile, comparable
 from planners.routing import Routing
-from planners.sizing import FileSizing
-from planners.small_files import SMALL_FILES_AT_MOST, FillPolicy
+from planners.sizing import SMALL_FILES_AT_MOST, FileSizing, FillPolicy
 
 LEAST_SHARE = 4
 """Where its rows fill no file, a task has at least one part in so many of a file."""

@@ -45,13 +45,13 @@ from planners.folds import (
     merges_of_deletes,
     why_worn,
 )
-from planners.model import TableFile, TablePartition
-from planners.partitions import partition_of, sort_key
+from planners.model import TableFile, TablePartition, partition_of, sort_key
 from planners.printing import EXPLAINED_LINES, joined, table, uncounted
 from planners.shared_deletes import PlannedRunMerge, merges_of_runs, reached_by
-from planners.sizing import FOLD_ABOVE, FileSizing
-from planners.small_files import (
+from planners.sizing import (
+    FOLD_ABOVE,
     SMALL_FILES_AT_MOST,
+    FileSizing,
     FillPolicy,
     aim_bytes,
     by_size,

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from statistics import median_low
 
-from planners.model import Arrival, PartitionKey
-from planners.partitions import comparable, sort_key
+from planners.model import Arrival, PartitionKey, comparable, sort_key
 
 Batch = Mapping[PartitionKey, int]
 """The rows that one batch brought to each partition."""

@@ -41,11 +41,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from planners.model import Arrival, Bucket, Decision, FillVerdict, InsertPlan, PartitionKey, TableFile
-from planners.partitions import comparable, sort_key
-from planners.sizing import FileSizing
-from planners.small_files import (
+from planners.model import (
+    Arrival,
+    Bucket,
+    Decision,
+    FillVerdict,
+    InsertPlan,
+    PartitionKey,
+    TableFile,
+    comparable,
+    sort_key,
+)
+from planners.sizing import (
     SMALL_FILES_AT_MOST,
+    FileSizing,
     FillPolicy,
     aim_bytes,
     by_size,

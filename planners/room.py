@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from planners.model import TablePartition
-from planners.small_files import SMALL_FILES_AT_MOST
+from planners.sizing import SMALL_FILES_AT_MOST
 
 DISTANCES = 2
 """So many commit distances merging waits: a job that begins right after a commit ends within one."""

@@ -21,8 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 
-from planners.model import Bucket, InsertPlan, PartitionKey
-from planners.partitions import comparable, sort_key
+from planners.model import Bucket, InsertPlan, PartitionKey, comparable, sort_key
 
 SLOTS = 65_536
 

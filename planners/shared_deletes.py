@@ -33,8 +33,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
-from planners.model import FileContent, PositionDeletes, TableFile, TablePartition
-from planners.partitions import partition_of, sort_key
+from planners.model import FileContent, PositionDeletes, TableFile, TablePartition, partition_of, sort_key
 from planners.tiers import best_repaid
 
 DELETE_FILES_A_BATCH = 128

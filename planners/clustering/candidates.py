@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from planners.clustering.policy import All, BySize, ClusteringPolicy
 from planners.clustering.selection import RecentPartitions, SelectedPartitions, brought_at, last_written_first
-from planners.model import TableFile, TablePartition, describe_deletes
-from planners.partitions import partition_of
+from planners.model import TableFile, TablePartition, describe_deletes, partition_of
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,7 @@ from planners.clustering.plan import ClusteringGroup, ClusteringPlan, partition_
 from planners.clustering.policy import All, BySize, ClusteringPolicy
 from planners.clustering.selection import RecentPartitions, SelectedPartitions
 from planners.clustering.strategies import Strategy
-from planners.model import Decision, FillVerdict, TableFile, TablePartition
-from planners.partitions import partition_of, sort_key
+from planners.model import Decision, FillVerdict, TableFile, TablePartition, partition_of, sort_key
 
 
 def plan_clustering(files: Iterable[TableFile], now: int, policy: ClusteringPolicy) -> ClusteringPlan:

@@ -22,8 +22,7 @@ from typing import ClassVar
 
 from planners.clustering.overlap import extents, neighbours
 from planners.clustering.policy import All, BySize, ClusteringPolicy, PlanStrategy
-from planners.model import PartitionKey, TableFile, TablePartition
-from planners.partitions import partition_of, sort_key
+from planners.model import PartitionKey, TableFile, TablePartition, partition_of, sort_key
 from planners.suggestions import unknown_name
 
 

@@ -11,10 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planners.inserts import SLACK, plan_inserts
-from planners.model import Arrival, Bucket, InsertPlan, PartitionKey, TableFile
-from planners.partitions import comparable, sort_key
-from planners.sizing import FileSizing
-from planners.small_files import FillPolicy
+from planners.model import Arrival, Bucket, InsertPlan, PartitionKey, TableFile, comparable, sort_key
+from planners.sizing import FileSizing, FillPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from planners.clustering.strategies import traits
 from streaming_sink.clustering.groups import LiveGroup
 from streaming_sink.clustering.options import Execution, check_encryption_keys
 from streaming_sink.clustering.sort_orders import planned_sort_order, recorded_sort_order
-from streaming_sink.spark.jobs import described, parallelism
-from streaming_sink.spark.task_results import collect_results
+from streaming_sink.spark.jobs import collect_results, described, parallelism
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import stated_metrics
 from streaming_sink.table.file_jobs import file_job

@@ -18,8 +18,7 @@ from planners.clustering.candidates import Candidates, Recency, candidates
 from planners.clustering.planner import files_to_compare
 from planners.clustering.policy import ClusteringPolicy
 from planners.clustering.selection import RecentPartitions
-from planners.model import ColumnBounds, TableFile, TablePartition
-from planners.partitions import comparable, partition_of
+from planners.model import ColumnBounds, TableFile, TablePartition, comparable, partition_of
 from streaming_sink.table.parquet_properties import leaf_names
 from streaming_sink.table.planned_files import planned_file
 from streaming_sink.tasks.clustering.row_strategy import FileByFileStrategy, StaleReason

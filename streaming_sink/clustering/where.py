@@ -9,8 +9,7 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from planners import SelectedPartitions
-from planners.model import PartitionKey, TablePartition
-from planners.partitions import comparable
+from planners.model import PartitionKey, TablePartition, comparable
 from planners.suggestions import unknown_name
 from streaming_sink.table.partition_names import spelled, values_of
 from timeline.manifests.packed import PackedFiles

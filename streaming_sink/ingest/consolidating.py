@@ -16,8 +16,7 @@ from planners.ingestion.consolidation import (
     partitions_of_shared_files,
     plan_consolidation,
 )
-from planners.model import InsertPlan, TablePartition
-from planners.partitions import comparable
+from planners.model import InsertPlan, TablePartition, comparable
 from planners.sizing import CommitSize, bytes_per_row
 from streaming_sink.ingest.item_source import FittedItem, nothing_written
 from streaming_sink.ingest.jobs import run_tasks
@@ -25,9 +24,8 @@ from streaming_sink.ingest.registering import Registering, allow_references, reg
 from streaming_sink.landing.row_writing import file_ids
 from streaming_sink.landing.source import SinkParts
 from streaming_sink.landing.stages import Written
-from streaming_sink.reports.steps import Steps
-from streaming_sink.spark.jobs import parallelism
-from streaming_sink.spark.worker_python import Task
+from streaming_sink.reports.reporting import Steps
+from streaming_sink.spark.jobs import Task, parallelism
 from streaming_sink.table.file_jobs import file_job
 from streaming_sink.table.planned_files import small_files
 from streaming_sink.tasks.ingest.consolidation_task import ConsolidationTask, Share

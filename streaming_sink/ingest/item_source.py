@@ -14,7 +14,7 @@ from streaming_sink.landing.row_writing import file_ids
 from streaming_sink.landing.source import SinkParts, commit
 from streaming_sink.landing.stages import CommitRequest, Fitted, Settled, Written
 from streaming_sink.options.table_options import SinkOptions
-from streaming_sink.reports.steps import Steps
+from streaming_sink.reports.reporting import Steps
 from streaming_sink.writing.planning import bulk_plan
 from streaming_sink.writing.target import Target, is_committed
 from streaming_sink.writing.writer import WriteResult

@@ -14,9 +14,7 @@ from weakref import WeakSet
 from pyspark.sql import SparkSession
 from pyspark.util import inheritable_thread_target
 
-from streaming_sink.spark.jobs import described, is_stopped, parallelism
-from streaming_sink.spark.task_results import collect_results
-from streaming_sink.spark.worker_python import Task
+from streaming_sink.spark.jobs import Task, collect_results, described, is_stopped, parallelism
 from streaming_sink.tasks import fast_workers
 from streaming_sink.tasks.ingest.warm_task import WarmTask
 

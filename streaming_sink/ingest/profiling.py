@@ -16,8 +16,7 @@ from planners.ingestion.buffering import BufferedFile, PlannedItem
 from streaming_sink.checks.expectations import absent_columns
 from streaming_sink.ingest.jobs import run_tasks
 from streaming_sink.options.table_options import SinkOptions
-from streaming_sink.spark.jobs import parallelism
-from streaming_sink.spark.worker_python import Task
+from streaming_sink.spark.jobs import Task, parallelism
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.fitting import fit_batch
 from streaming_sink.table.keys import written_schema

@@ -11,10 +11,9 @@ from streaming_sink.ingest.item_source import FittedItem, nothing_written
 from streaming_sink.landing.row_writing import RowWriting
 from streaming_sink.landing.source import SinkParts
 from streaming_sink.landing.stages import Written
-from streaming_sink.reports.steps import Steps
-from streaming_sink.spark.jobs import described, parallelism
+from streaming_sink.reports.reporting import Steps
+from streaming_sink.spark.jobs import described, map_in_arrow, parallelism
 from streaming_sink.spark.worker_failures import SourceUnreadableError
-from streaming_sink.spark.worker_python import map_in_arrow
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.tasks import fast_workers
 from streaming_sink.tasks.ingest.profile_task import SourceRejected

@@ -14,9 +14,8 @@ import re
 from pyspark.sql import DataFrame
 
 from streaming_sink.spark.caller import QueryRun, identify, mint_run_id
-from streaming_sink.spark.jobs import described
+from streaming_sink.spark.jobs import collect_results, described
 from streaming_sink.spark.settings import check_later_shuffles, safe_shuffle
-from streaming_sink.spark.task_results import collect_results
 from streaming_sink.tasks import fast_workers
 from streaming_sink.tasks.ingest.stage_task import StagedFile, StageJob, StageTask
 from streaming_sink.zones.backlog import Backlog

@@ -16,17 +16,15 @@ from pyspark.sql import types as spark
 from planners.inserts import plan_inserts
 from planners.model import TablePartition
 from planners.routing import Routing
-from planners.sizing import bytes_per_row
-from planners.small_files import FillPolicy
+from planners.sizing import FillPolicy, bytes_per_row
 from streaming_sink.keyed.key_resolution import BatchKeys, Resolution, found_by_tasks, look, resolve_again
 from streaming_sink.keyed.key_upkeep import KeyUpkeep, indexed_from, key_columns
 from streaming_sink.keyed.row_deletes import RowDeletes, remember_deletes
 from streaming_sink.keyed.searched_files import SearchedFiles
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.options.values.writes import WriteByKey
-from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.table.arrow_types import arrow_schema, needs_field_ids
 from streaming_sink.table.keys import as_changes, written_schema
-from streaming_sink.table.name_mapping import needs_field_ids
 from streaming_sink.table.parquet_properties import parquet_settings
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.table.table_keys import partial_columns, table_key

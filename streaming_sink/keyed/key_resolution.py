@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.name_mapping import needs_field_ids
+from streaming_sink.table.arrow_types import arrow_schema, needs_field_ids
 from streaming_sink.table.table_keys import check_no_deletes_by_value, check_spec, position_deletes_of
 from streaming_sink.tasks.changes.finding import FoundRows, find_rows, stored_texts
 from streaming_sink.tasks.files.delete_files import read_deletes_of

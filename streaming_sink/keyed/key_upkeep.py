@@ -9,12 +9,10 @@ from functools import partial
 
 from pyiceberg.schema import Schema
 
-from planners.model import TablePartition
-from planners.partitions import comparable
+from planners.model import TablePartition, comparable
 from streaming_sink.keyed.searched_files import SearchedFiles, listed_rows
 from streaming_sink.options.values.writes import WriteByKey
-from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.name_mapping import needs_field_ids
+from streaming_sink.table.arrow_types import arrow_schema, needs_field_ids
 from streaming_sink.tasks.key_index.index import INDEXED_ROWS, KeyIndex
 from streaming_sink.tasks.key_index.upkeep import maintain
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, scope_salt

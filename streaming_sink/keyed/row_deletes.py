@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.typedef import Record
 
-from planners.model import TablePartition
-from planners.partitions import comparable
+from planners.model import TablePartition, comparable
 from planners.shared_deletes import share_delete_files
 from planners.tiers import merges_of_tiers
 from streaming_sink.tasks.files.delete_files import folder_of_deletes, write_shared_deletes

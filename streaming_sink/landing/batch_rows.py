@@ -13,7 +13,7 @@ from streaming_sink.landing.checking import check_is_a_replay
 from streaming_sink.landing.row_writing import RowWriting
 from streaming_sink.landing.source import SinkParts, commit
 from streaming_sink.landing.stages import CommitRequest, Fitted, Settled, Written
-from streaming_sink.reports.steps import Steps
+from streaming_sink.reports.reporting import Steps
 from streaming_sink.writing.target import Target, is_committed
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.head import Head

@@ -24,8 +24,7 @@ from streaming_sink.landing.stages import Judged, Settled, Written
 from streaming_sink.landing.tries import check_helps
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.reports.batch_report import EPOCH_ID, QUERY_ID, BatchReport
-from streaming_sink.reports.reporting import MaintenanceReport
-from streaming_sink.reports.steps import Steps
+from streaming_sink.reports.reporting import MaintenanceReport, Steps
 from streaming_sink.seconds.change_log import ChangeLog
 from streaming_sink.seconds.quarantine import Quarantine
 from streaming_sink.seconds.second_table import SecondTable

@@ -8,7 +8,7 @@ from streaming_sink.landing.checking import failed_checks
 from streaming_sink.landing.stages import Settled, Written
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.reports.batch_report import BatchReport
-from streaming_sink.reports.steps import Steps
+from streaming_sink.reports.reporting import Steps
 from streaming_sink.table.rescue import RESCUED
 from streaming_sink.upkeep.maintenance import Maintained
 from streaming_sink.upkeep.small_files import warning

@@ -14,7 +14,7 @@ from streaming_sink.landing.checking import check_as_counted, sieve_of
 from streaming_sink.landing.source import SinkParts
 from streaming_sink.landing.stages import Fitted, Written
 from streaming_sink.options.table_options import SinkOptions
-from streaming_sink.reports.steps import Steps
+from streaming_sink.reports.reporting import Steps
 from streaming_sink.spark.jobs import described, parallelism
 from streaming_sink.spark.settings import safe_shuffle
 from streaming_sink.spark.worker_failures import IndexChangedError

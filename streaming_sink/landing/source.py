@@ -10,7 +10,7 @@ from streaming_sink.keyed.by_key import ChangesByKey
 from streaming_sink.landing.checking import RulesOfBatches
 from streaming_sink.landing.stages import CommitRequest, Fitted, Settled, Written
 from streaming_sink.options.table_options import SinkOptions
-from streaming_sink.reports.steps import Steps
+from streaming_sink.reports.reporting import Steps
 from streaming_sink.seconds.quarantine import Quarantine
 from streaming_sink.writing.target import Destination, Target
 from timeline.changes.intent import Intent

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from planners import FileSizing
-from planners.small_files import FillPolicy
+from planners.sizing import FillPolicy
 from planners.suggestions import nearest_name
 from planners.values import APART, Value
 from streaming_sink.clustering.passes import Clustering

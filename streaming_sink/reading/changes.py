@@ -11,11 +11,9 @@ from pyspark.sql import types as spark
 
 from streaming_sink.options.values.tables import AnyTable, as_table
 from streaming_sink.reading.pieces import Piece, changed_pieces
-from streaming_sink.spark.jobs import parallelism
-from streaming_sink.spark.worker_python import map_in_arrow
-from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.spark.jobs import map_in_arrow, parallelism
+from streaming_sink.table.arrow_types import arrow_schema, needs_field_ids
 from streaming_sink.table.conversions import spark_type
-from streaming_sink.table.name_mapping import needs_field_ids
 from streaming_sink.table.sql_names import quoted
 from streaming_sink.tasks.batches import RESERVED_PREFIX
 from streaming_sink.tasks.files.change_task import ChangedRows, ChangeTask

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.name_mapping import needs_field_ids
+from streaming_sink.table.arrow_types import arrow_schema, needs_field_ids
 from streaming_sink.table.table_keys import position_deletes_of
 from streaming_sink.tasks.files.data_file_reader import open_data_file
 from streaming_sink.tasks.files.delete_files import read_deletes_of

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
-from planners.model import TablePartition
-from planners.partitions import comparable
+from planners.model import TablePartition, comparable
 from streaming_sink.table.partition_names import spelled
 from timeline.manifests.entries import LiveFile
 from timeline.manifests.packed import PackedFiles

@@ -17,8 +17,7 @@ from pyiceberg.types import PrimitiveType
 from streaming_sink.removal.places import location_of
 from streaming_sink.removal.texts import TextMatcher
 from streaming_sink.removal.wanted import WantedKeys
-from streaming_sink.table.arrow_types import arrow_schema
-from streaming_sink.table.name_mapping import needs_field_ids
+from streaming_sink.table.arrow_types import arrow_schema, needs_field_ids
 from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.keys.hashing import hash_keys

@@ -39,8 +39,7 @@ from streaming_sink.replaying.rebuilding import (
 from streaming_sink.reports.batch_report import BatchReport
 from streaming_sink.sink import IcebergSink
 from streaming_sink.spark.caller import OUTSIDE, identify, mint_run_id
-from streaming_sink.spark.jobs import parallelism
-from streaming_sink.spark.worker_python import map_in_arrow
+from streaming_sink.spark.jobs import map_in_arrow, parallelism
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.tasks.files.read_task import ReadTask
 from timeline.errors import (

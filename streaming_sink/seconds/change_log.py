@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from streaming_sink.options.table_options import SinkOptions
     from streaming_sink.options.values.tables import CatalogTable, PathTable
-    from streaming_sink.reports.steps import Steps
+    from streaming_sink.reports.reporting import Steps
 
 _LOG = logging.getLogger("streaming_sink")
 _APP_ID = "changes"

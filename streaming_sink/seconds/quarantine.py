@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from streaming_sink.options.table_options import SinkOptions
-    from streaming_sink.reports.steps import Steps
+    from streaming_sink.reports.reporting import Steps
 
 _LOG = logging.getLogger("streaming_sink")
 _NO_CUT = 1 << 62

@@ -21,7 +21,7 @@ from timeline.versions.head import Head
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from streaming_sink.reports.steps import Steps
+    from streaming_sink.reports.reporting import Steps
 
 
 class SecondTable(Protocol):

@@ -1,11 +1,23 @@
-"""Spark's jobs: their descriptions, and how many of their tasks run at once. Classic Spark and Connect."""
+"""Spark's jobs: their descriptions, how many of their tasks run at once, in which Python they run, and what
+they report. Classic Spark and Connect.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from streaming_sink.spark.worker_failures import explain_worker_failure
+from streaming_sink.tasks.results import RESULT_COLUMN, decode_result
 
 _DESCRIPTION = "spark.job.description"
 
@@ -64,3 +76,88 @@ def parallelism(session: SparkSession) -> int:
             or 2
         )
     return int(session.sparkContext.defaultParallelism)
+
+
+_LOG = logging.getLogger("streaming_sink")
+_VARIABLE = "PYSPARK_PYTHON"
+_SETTING = "spark.pyspark.python"
+_FROM_THE_PATH = "python3"
+"""What PySpark runs, the first of that name on the path, where nothing is configured."""
+
+Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""Called in each Spark task with its rows."""
+
+_lock = threading.Lock()
+_logged: set[str] = set()
+
+
+def map_in_arrow(rows: DataFrame, task: Task, schema: StructType) -> DataFrame:
+    """Return `rows.mapInArrow(task, schema)`. It runs in the driver's Python if the master is local and
+    neither `PYSPARK_PYTHON` nor `spark.pyspark.python` is set, else in the one that Spark is configured for;
+    on Connect in the server's.
+    """
+    session = rows.sparkSession
+    if is_connect(session) or not sys.executable:
+        return rows.mapInArrow(task, schema)
+    with _lock:  # while another thread is in the block below, the setting is not the user's
+        if not _is_unset(session):
+            return rows.mapInArrow(task, schema)
+        with _python_of_functions(session, sys.executable):
+            return rows.mapInArrow(task, schema)
+
+
+def _is_unset(session: SparkSession) -> bool:
+    """Return whether tasks would run in the first python3 on the path, on this machine."""
+    context = session.sparkContext
+    master = str(context.master)
+    is_local = master == "local" or master.startswith("local[")
+    return (
+        is_local
+        and context.pythonExec == _FROM_THE_PATH
+        and _VARIABLE not in os.environ
+        and session.conf.get(_SETTING, None) is None
+    )
+
+
+@contextmanager
+def _python_of_functions(session: SparkSession, python: str) -> Iterator[None]:
+    """Let the functions that are passed to Spark within the block run in another Python.
+
+    PySpark writes the interpreter into each function that it passes to the JVM, and takes it from the
+    context, which all threads share. So a function that another thread passes in these milliseconds runs in
+    that Python too; no other function of the user does. The caller holds `_lock`.
+    """
+    context = session.sparkContext
+    if python not in _logged:
+        _logged.add(python)
+        _LOG.info(
+            "the sink's tasks run in the driver's Python: the master is %s, and neither %s nor %s is set: %s",
+            context.master,
+            _VARIABLE,
+            _SETTING,
+            python,
+        )
+    before, context.pythonExec = context.pythonExec, python
+    try:
+        yield
+    finally:
+        context.pythonExec = before
+
+
+_RESULT = StructType([StructField(RESULT_COLUMN, BinaryType())])
+
+
+def collect_results(rows: DataFrame, task: Task) -> list[Any]:
+    """Run `task`, which yields `encode_results`, in one Spark action, and return the results of the attempts
+    that Spark accepted.
+
+    Raises the error of a failing task, translated by `explain_worker_failure`.
+    """
+    try:
+        reported = map_in_arrow(rows, task, _RESULT).collect()
+    except Exception as failure:
+        explained = explain_worker_failure(failure)
+        if explained is None:
+            raise
+        raise explained from failure
+    return [decode_result(bytes(row[0])) for row in reported]

@@ -10,8 +10,7 @@ from itertools import islice
 from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
 from pyiceberg.table.snapshots import Snapshot
 
-from planners.model import TablePartition
-from planners.partitions import comparable
+from planners.model import TablePartition, comparable
 from planners.room import LONGEST_WAIT_MS, Crowding, ForeignRewrite, partitions_that_wait
 from timeline.errors import MissingMetadataError
 from timeline.manifests.entries import entry_partition

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from pyiceberg.manifest import DataFileContent
 
-from planners.model import FileContent, PositionDeletes, TableFile, TablePartition
-from planners.partitions import comparable
+from planners.model import FileContent, PositionDeletes, TableFile, TablePartition, comparable
 from timeline.manifests.deletes import live_bytes, live_rows
 from timeline.manifests.entries import LiveFile
 from timeline.names import clustering_of

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from planners.model import TablePartition
 from streaming_sink.clustering.passes import BESIDE, Clustering, failed_pass, run_pass
 from streaming_sink.reports.cluster_report import ClusterReport
-from streaming_sink.reports.reporting import hand_over
-from streaming_sink.reports.steps import Steps
+from streaming_sink.reports.reporting import Steps, hand_over
 from streaming_sink.table.foreign_rewrites import ForeignRewrites
 from streaming_sink.upkeep.beside import PassesBeside
 from streaming_sink.upkeep.small_files import SmallFiles, count_small_files

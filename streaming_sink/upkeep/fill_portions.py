@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from planners.fills import FillPlan
-from planners.model import TablePartition
-from planners.partitions import comparable
+from planners.model import TablePartition, comparable
 from planners.shared_deletes import own_from
 from streaming_sink.tasks.files.delete_merging import DeleteMerge, RunMerge, SharingFile
 from streaming_sink.tasks.job import PartitionSource, SortedBy

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 
 from planners.fills import FillPlan
 from planners.folds import DELETE_FILES_AT_MOST, DELETE_FILES_AT_REST, PASSES_AT_REST
-from planners.model import TablePartition
-from planners.partitions import comparable
-from planners.small_files import SMALL_FILES_AT_MOST
+from planners.model import TablePartition, comparable
+from planners.sizing import SMALL_FILES_AT_MOST
 from streaming_sink.reports.maintenance_report import FillReport
-from streaming_sink.reports.reporting import hand_over
-from streaming_sink.reports.steps import Steps
+from streaming_sink.reports.reporting import Steps, hand_over
 from streaming_sink.spark.jobs import is_stopped, parallelism
 from streaming_sink.table.foreign_rewrites import ForeignRewrites, Room
 from streaming_sink.upkeep.beside import PassesBeside

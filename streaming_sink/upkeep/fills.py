@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 from pyiceberg.typedef import Record
 
 from planners.fills import FILES_A_PASS, FILES_AFTER_A_WAIT, FillPlan, PlannedFill, plan_fills
-from planners.model import TablePartition
-from planners.partitions import comparable
+from planners.model import TablePartition, comparable
 from streaming_sink.clustering.sort_orders import recorded_sort_order
 from streaming_sink.reports.batch_report import FILL
 from streaming_sink.reports.maintenance_report import FillReport
-from streaming_sink.spark.jobs import described
-from streaming_sink.spark.task_results import collect_results
+from streaming_sink.spark.jobs import collect_results, described
 from streaming_sink.table.data_files import data_file, stated_metrics
 from streaming_sink.table.file_jobs import file_job
 from streaming_sink.table.planned_files import files_to_fold, small_files

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from planners.model import TablePartition
-from streaming_sink.reports.reporting import MaintenanceReport
-from streaming_sink.reports.steps import Steps
+from streaming_sink.reports.reporting import MaintenanceReport, Steps
 from streaming_sink.upkeep.clusterer import Clusterer
 from streaming_sink.upkeep.filler import Filler
 from streaming_sink.upkeep.mirroring import Mirroring

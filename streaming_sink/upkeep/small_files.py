@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planners.model import TablePartition
-from planners.partitions import comparable
+from planners.model import TablePartition, comparable
 from streaming_sink.table.partition_names import spelled
 from timeline.versions.head import Head
 

@@ -14,11 +14,9 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from planners.coalesced import has_room, plan_coalesced, tasks_that_fit
 from planners.forecast import HISTORY_BATCHES, forecast
 from planners.inserts import plan_inserts
-from planners.model import Arrival, InsertPlan, PartitionKey, TableFile, TablePartition
-from planners.partitions import comparable
+from planners.model import Arrival, InsertPlan, PartitionKey, TableFile, TablePartition, comparable
 from planners.routing import Routing, route_shuffled, route_single
-from planners.sizing import HISTORY_COMMITS, CommitSize, bytes_per_row
-from planners.small_files import FillPolicy
+from planners.sizing import HISTORY_COMMITS, CommitSize, FillPolicy, bytes_per_row
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.reports.batch_report import FILL
 from streaming_sink.table.foreign_rewrites import ForeignRewrites

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from planners.model import PartitionKey
-from streaming_sink.spark.task_results import collect_results
+from streaming_sink.spark.jobs import collect_results
 from streaming_sink.tasks.job import PartitionSource
 from streaming_sink.tasks.rows.count_task import CountTask, RowCounts
 from streaming_sink.tasks.rows.fingerprints import FINGERPRINT

@@ -17,7 +17,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
 from planners.routing import SLOTS, HotRoute, Routing
-from streaming_sink.spark.worker_python import map_in_arrow
+from streaming_sink.spark.jobs import map_in_arrow
 from streaming_sink.table.conversions import fits
 from streaming_sink.table.sql_names import quoted
 from streaming_sink.tasks.job import PartitionSource

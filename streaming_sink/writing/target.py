@@ -19,8 +19,7 @@ from streaming_sink.table.foreign import check_no_foreign_table
 from streaming_sink.table.parquet_properties import ignored_properties
 from streaming_sink.table.spec import partition_spec
 from timeline.changes.changes import Change
-from timeline.changes.partition_changes import SetPartitioning
-from timeline.changes.schema_changes import MergeSchema
+from timeline.changes.schema_changes import MergeSchema, SetPartitioning
 from timeline.errors import CommitConflictError, CorruptTableError, SchemaMismatchError, TableNotFoundError
 from timeline.plans.reservations import Reservations
 from timeline.properties import DEFAULTS

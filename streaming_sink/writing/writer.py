@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from planners.model import InsertPlan
 from planners.routing import Routing
-from streaming_sink.spark.task_results import collect_results
+from streaming_sink.spark.jobs import collect_results
 from streaming_sink.table.file_jobs import file_job
 from streaming_sink.tasks.files.metrics import ColumnMetrics
 from streaming_sink.tasks.job import FileIds, KeyJob, Sieve, TaskBuckets, WorkerJob

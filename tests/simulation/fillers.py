@@ -11,7 +11,7 @@ from planners import FileSizing
 from planners.fills import FillPlan, plan_fills
 from planners.model import TableFile
 from planners.shared_deletes import PlannedRunMerge
-from planners.small_files import FillPolicy
+from planners.sizing import FillPolicy
 from streaming_sink.table.planned_files import planned_file
 from streaming_sink.upkeep import fills
 from tests.simulation.acting import Body, patiently, patiently_refreshed, read_files, think

@@ -32,11 +32,10 @@ from timeline.changes.follow_changes import Follow
 from timeline.changes.intent import Intent
 from timeline.changes.key_changes import DeclareKey, KeysResolved, PutTombstones
 from timeline.changes.outbox_changes import Deliver, PutOutbox
-from timeline.changes.partition_changes import SetPartitioning
 from timeline.changes.plan_changes import Withdraw
 from timeline.changes.ref_changes import Rollback
 from timeline.changes.row_deltas import RowDelta
-from timeline.changes.schema_changes import MergeSchema
+from timeline.changes.schema_changes import MergeSchema, SetPartitioning
 from timeline.changes.staging_changes import Publish
 from timeline.commit import confirm, conflicts, creation, descent, publish, standing, version_log
 from timeline.commit.attempts import Attempts

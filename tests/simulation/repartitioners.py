@@ -11,7 +11,7 @@ from tests.simulation.acting import Body, patiently, patiently_refreshed, think
 from tests.simulation.raw import OURS, ViolationError
 from tests.simulation.scheduler import Actor
 from tests.simulation.simulation import BY_P, Simulation
-from timeline.changes.partition_changes import SetPartitioning
+from timeline.changes.schema_changes import SetPartitioning
 from timeline.errors import (
     CommitConflictError,
     CommitStateUnknownError,

@@ -9,7 +9,7 @@ from timeline.clock import SYSTEM, Environment
 from timeline.diagnosis.catalogs import doctor_in_catalog
 from timeline.diagnosis.deletes import check_deletes
 from timeline.diagnosis.facts import facts_of
-from timeline.diagnosis.files import WrongFiles, check_files
+from timeline.diagnosis.files import StoredFiles, WrongFiles, check_files, read_stored
 from timeline.diagnosis.findings import Diagnosis, Finding, Severity, count, damage, note
 from timeline.diagnosis.lineage import Lineage, read_lineage
 from timeline.diagnosis.mirrors import check_mirrors, mirror_facts
@@ -22,7 +22,6 @@ from timeline.diagnosis.outboxes import check_main_tables, check_outbox
 from timeline.diagnosis.reachable import Reachable
 from timeline.diagnosis.staged import check_staged
 from timeline.diagnosis.state import check_state, check_the_store_is_safe
-from timeline.diagnosis.stored import StoredFiles, read_stored
 from timeline.diagnosis.versions import check_versions
 from timeline.errors import TableNotFoundError
 from timeline.outbox import OpenTable

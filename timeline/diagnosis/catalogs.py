@@ -9,14 +9,13 @@ from timeline.catalogs.catalog_version import CatalogVersion
 from timeline.catalogs.memory import Descent, check_memory, witness_of
 from timeline.diagnosis.deletes import check_deletes
 from timeline.diagnosis.facts import facts_of
-from timeline.diagnosis.files import WrongFiles, check_files
+from timeline.diagnosis.files import StoredFiles, WrongFiles, check_files, read_stored
 from timeline.diagnosis.findings import Diagnosis, Finding, count, damage, note, some, warning
 from timeline.diagnosis.missing import check_every_file_is_there
 from timeline.diagnosis.outboxes import check_main_tables, check_outbox
 from timeline.diagnosis.reachable import Reachable
 from timeline.diagnosis.staged import check_staged
 from timeline.diagnosis.state import check_work_items
-from timeline.diagnosis.stored import StoredFiles, read_stored
 from timeline.errors import CorruptTableError, TableReplacedError
 from timeline.outbox import OpenTable
 from timeline.retention.expired import pending_notes, read_expiry_note

@@ -15,8 +15,8 @@ from streaming_sink.tasks.clustering.ordering import Order, sort_column, top_lev
 from streaming_sink.tasks.clustering.ranges import boundary_digest, boundary_rows, range_numbers
 from streaming_sink.tasks.files.cut_files import CutFiles
 from streaming_sink.tasks.files.data_file_reader import READ_ROWS, open_data_file
+from streaming_sink.tasks.files.delete_files import check_rows, deleted_positions, leave_out
 from streaming_sink.tasks.files.held_rows import HeldRows
-from streaming_sink.tasks.files.live_rows import check_rows, deleted_positions, leave_out
 from streaming_sink.tasks.files.merged_rows import MergedRows
 
 _READ_SHARE = 64

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from streaming_sink.tasks import fast_workers
 from streaming_sink.tasks.files.data_file_reader import open_data_file
-from streaming_sink.tasks.files.delete_files import read_position_deletes
-from streaming_sink.tasks.files.live_rows import leave_out
+from streaming_sink.tasks.files.delete_files import leave_out, read_position_deletes
 from streaming_sink.tasks.spark_task import start_task
 from timeline.stores.base import Store
 

@@ -14,8 +14,7 @@ from planners.model import InputFile, PartitionKey, PositionDeletes
 from planners.shared_deletes import share_delete_files
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.files.data_paths import new_data_path
-from streaming_sink.tasks.files.delete_files import read_deletes_in, write_shared_deletes
-from streaming_sink.tasks.files.live_rows import deleted_positions
+from streaming_sink.tasks.files.delete_files import deleted_positions, read_deletes_in, write_shared_deletes
 from streaming_sink.tasks.job import PartitionSource, WorkerJob
 from timeline.names import delete_file_name
 

@@ -17,7 +17,7 @@ from planners.model import InputFile
 from planners.row_groups import RowGroupPlan, StoredRows, plan_row_groups
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.files.data_file_reader import READ_ROWS, DataFileReader, open_data_file
-from streaming_sink.tasks.files.live_rows import check_rows, deleted_positions, leave_out
+from streaming_sink.tasks.files.delete_files import check_rows, deleted_positions, leave_out
 from streaming_sink.tasks.files.metrics import ColumnMetrics, column_metrics, nan_counts
 from streaming_sink.tasks.job import WorkerJob
 from streaming_sink.tasks.leaves import Leaf, leaves

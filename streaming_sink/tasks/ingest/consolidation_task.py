@@ -10,8 +10,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from planners.ingestion.buffering import BufferedFile
-from planners.model import PartitionKey
-from planners.partitions import comparable
+from planners.model import PartitionKey, comparable
 from streaming_sink.tasks.batches import conform_valid
 from streaming_sink.tasks.ingest.opening import Opener, open_all
 from streaming_sink.tasks.ingest.path_columns import path_columns, with_columns

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from planners.ingestion.buffering import BufferedFile
-from planners.model import PartitionKey
-from planners.partitions import comparable
+from planners.model import PartitionKey, comparable
 from streaming_sink.tasks.batches import conform_valid
 from streaming_sink.tasks.files.data_file_reader import READ_ROWS
 from streaming_sink.tasks.files.data_file_writer import split_offsets

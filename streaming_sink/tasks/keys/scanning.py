@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from planners.model import PartitionKey
-from planners.partitions import comparable
+from planners.model import PartitionKey, comparable
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.files.data_file_reader import open_data_file
 from streaming_sink.tasks.keys.hashing import check_key_type, coarse_words, hash_keys, key_seed

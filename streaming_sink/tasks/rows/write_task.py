@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from planners.model import Bucket, PartitionKey
-from planners.partitions import comparable
+from planners.model import Bucket, PartitionKey, comparable
 from streaming_sink.tasks.batches import conform_valid
 from streaming_sink.tasks.files.data_paths import new_data_path
 from streaming_sink.tasks.files.dictionaries import DictionaryChoice

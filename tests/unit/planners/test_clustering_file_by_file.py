@@ -11,7 +11,7 @@ from planners.clustering.planner import plan_clustering
 from planners.clustering.strategies import BUILT_IN
 from planners.inserts import plan_inserts
 from planners.model import Arrival, TableFile
-from planners.small_files import FillPolicy
+from planners.sizing import FillPolicy
 
 SIZES = {"target_file_bytes": 1000, "small_file_bytes": 500, "max_group_bytes": 4000}
 

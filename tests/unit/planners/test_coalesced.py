@@ -14,7 +14,7 @@ from planners import FileSizing
 from planners.coalesced import has_room, plan_coalesced, tasks_that_fit
 from planners.model import Arrival, FileContent, FillVerdict, InsertPlan, TableFile
 from planners.routing import Routing
-from planners.small_files import SMALL_FILES_AT_MOST, FillPolicy
+from planners.sizing import SMALL_FILES_AT_MOST, FillPolicy
 from tests.unit.planners.test_insert_streams import MIB, SIZING, WIDTH, Partition, rows_of
 
 

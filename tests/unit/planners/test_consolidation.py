@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from planners.ingestion.consolidation import SourceRows, partitions_of_shared_files, plan_consolidation
 from planners.inserts import SLACK
 from planners.model import TableFile
-from planners.sizing import FileSizing
-from planners.small_files import FillPolicy
+from planners.sizing import FileSizing, FillPolicy
 
 SIZING = FileSizing(max_file_bytes=1000, small_file_bytes=800)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from planners import FileSizing
 from planners.fills import FILES_A_PASS, FillPlan, plan_fills
 from planners.model import TableFile
-from planners.small_files import SMALL_FILES_AT_MOST, FillPolicy
+from planners.sizing import SMALL_FILES_AT_MOST, FillPolicy
 
 MIB = 1024**2
 WIDTH = 46

@@ -15,7 +15,7 @@ from planners import FileSizing
 from planners.fills import FILES_A_PASS, FillPlan, PlannedFill, plan_fills
 from planners.folds import DELETE_FILES_AT_MOST, DELETE_FILES_AT_REST, PlannedDeleteMerge
 from planners.model import PositionDeletes, TableFile
-from planners.small_files import SMALL_FILES_AT_MOST, FillPolicy
+from planners.sizing import SMALL_FILES_AT_MOST, FillPolicy
 
 MIB = 1024**2
 WIDTH = 1024

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from planners import FileSizing
 from planners.inserts import plan_inserts
 from planners.model import Arrival, Bucket, InsertPlan, TableFile
-from planners.small_files import SMALL_FILES_AT_MOST, FillPolicy
+from planners.sizing import SMALL_FILES_AT_MOST, FillPolicy
 
 MIB = 1024**2
 WIDTH = 46

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planners import FileSizing
 from planners.inserts import plan_inserts
 from planners.model import Arrival, Bucket, FillVerdict, InsertPlan, TableFile
-from planners.small_files import FillPolicy
+from planners.sizing import FillPolicy
 
 MB = 1_000_000
 ALWAYS, AMORTIZED, NEVER = FillPolicy.ALWAYS, FillPolicy.AMORTIZED, FillPolicy.NEVER

@@ -16,7 +16,7 @@ from planners.room import (
     ForeignRewrite,
     partitions_that_wait,
 )
-from planners.small_files import SMALL_FILES_AT_MOST
+from planners.sizing import SMALL_FILES_AT_MOST
 
 PARTITIONS = [TablePartition(0, (place,)) for place in range(3)]
 A, B, _ = PARTITIONS

@@ -14,8 +14,8 @@ from tests.unit.timeline.world import DAY_MS, SCHEMA, Audit, Lake
 from timeline import features, names, properties
 from timeline.changes.changes import Append, Change, RaiseFence, Replace, SetProperties
 from timeline.changes.key_changes import AllowDuplicates, DeclareKey, KeysResolved, PutTombstones
-from timeline.changes.partition_changes import SetPartitioning
 from timeline.changes.row_deltas import RowDelta
+from timeline.changes.schema_changes import SetPartitioning
 from timeline.errors import (
     CommitConflictError,
     CorruptTableError,

@@ -20,8 +20,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType, Stru
 from tests.unit.timeline.world import BY_P, Audit, Lake, data_file
 from timeline import properties
 from timeline.changes.changes import Append, Replace
-from timeline.changes.partition_changes import SetPartitioning
-from timeline.changes.schema_changes import MergeSchema
+from timeline.changes.schema_changes import MergeSchema, SetPartitioning
 from timeline.errors import CheckpointRegressionError, CommitConflictError, FencedError, SchemaMismatchError
 from timeline.table import AlreadyCommitted, Committed
 from timeline.versions.partitioning import describe_spec, evolve_spec, partitions_alike, repartitioned_by

@@ -17,7 +17,7 @@ from streaming_sink.clustering.where import partitions_where
 from streaming_sink.commands.cli import CANNOT, DONE, main
 from streaming_sink.table.spec import partition_spec
 from timeline.changes.changes import Append
-from timeline.changes.partition_changes import SetPartitioning
+from timeline.changes.schema_changes import SetPartitioning
 from timeline.stores import LocalStore
 from timeline.table import Table, open_table
 

@@ -28,7 +28,7 @@ from tests.unit.timeline.world import Lake, data_file
 from timeline import names
 from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.changes.outbox_changes import PutOutbox
-from timeline.changes.partition_changes import SetPartitioning
+from timeline.changes.schema_changes import SetPartitioning
 from timeline.outbox import deliver_all, register_main
 from timeline.plans import instants
 from timeline.plans.clustering import CLUSTERING

@@ -23,7 +23,7 @@ from streaming_sink.ingest.profiling import Profiled
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.landing.source import SinkParts
 from streaming_sink.landing.stages import Written
-from streaming_sink.reports.steps import Steps
+from streaming_sink.reports.reporting import Steps
 from streaming_sink.tasks.results import TaskReport, WrittenFile
 from streaming_sink.writing.target import Target
 from streaming_sink.writing.writer import WriteResult

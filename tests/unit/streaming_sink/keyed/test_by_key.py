@@ -19,7 +19,7 @@ from streaming_sink.keyed.key_resolution import BatchKeys
 from streaming_sink.keyed.searched_files import Searched, SearchedFiles
 from streaming_sink.landing import outcomes
 from streaming_sink.reports.batch_report import BatchReport
-from streaming_sink.reports.steps import Steps
+from streaming_sink.reports.reporting import Steps
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.key_index.index import KeyIndex

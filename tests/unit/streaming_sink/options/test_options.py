@@ -10,7 +10,7 @@ import pytest
 
 import streaming_sink
 from planners import FileSizing
-from planners.small_files import FillPolicy
+from planners.sizing import FillPolicy
 from streaming_sink import Checks, IcebergSink, PathTable, SchemaContract, TableOptions, Upsert
 from tests.sinks import flat_options, flat_sink
 

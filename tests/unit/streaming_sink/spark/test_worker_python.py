@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streaming_sink.spark import worker_python
+from streaming_sink.spark import jobs
 
 
 class Rows:
@@ -34,13 +34,13 @@ def test_a_function_that_is_passed_beside_another_runs_in_the_drivers_python_too
     not take the change for what the user has configured.
     """
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
-    monkeypatch.setattr(worker_python, "is_connect", lambda session: False)
+    monkeypatch.setattr(jobs, "is_connect", lambda session: False)
     context = SimpleNamespace(master="local[2]", pythonExec="python3")
     first_ended = threading.Event()
     second = Rows(context, lambda: first_ended.wait(10))
 
     def pass_second() -> None:
-        worker_python.map_in_arrow(second, None, None)  # type: ignore[arg-type]
+        jobs.map_in_arrow(second, None, None)  # type: ignore[arg-type]
 
     other = threading.Thread(target=pass_second)
 
@@ -49,7 +49,7 @@ def test_a_function_that_is_passed_beside_another_runs_in_the_drivers_python_too
         other.join(0.2)  # it has looked by then, or waits for its turn
 
     first = Rows(context, in_call)
-    worker_python.map_in_arrow(first, None, None)  # type: ignore[arg-type]
+    jobs.map_in_arrow(first, None, None)  # type: ignore[arg-type]
     first_ended.set()
     other.join()
     # With the setting looked at outside of the turn, the second passes its function as the user's Python's.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyiceberg.types import LongType
 
-from streaming_sink.table.name_mapping import needs_field_ids
+from streaming_sink.table.arrow_types import needs_field_ids
 from tests.unit.timeline.logs.kinds import CatalogKind
 from tests.unit.timeline.world import Lake
 from timeline.properties import NAME_MAPPING

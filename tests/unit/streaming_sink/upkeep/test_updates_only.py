@@ -12,7 +12,7 @@ from pyiceberg.manifest import DataFile
 from planners import FileSizing
 from planners.fills import PlannedFill
 from planners.folds import DELETE_FILES_AT_MOST, PlannedDeleteMerge
-from planners.small_files import SMALL_FILES_AT_MOST
+from planners.sizing import SMALL_FILES_AT_MOST
 from streaming_sink.upkeep.filler import DELETE_FILES_WHILE_FILLING
 from streaming_sink.upkeep.fills import commit_merges, plan_merges
 from tests.sinks import flat_options

@@ -11,7 +11,7 @@ from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.table.spec import partition_spec
 from streaming_sink.writing.target import Destination
 from tests.unit.timeline.world import Lake
-from timeline.changes.partition_changes import SetPartitioning
+from timeline.changes.schema_changes import SetPartitioning
 from timeline.versions.transactions import Transaction
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from tests.unit.timeline.logs.kinds import CatalogKind
 from timeline.changes.changes import Change
-from timeline.changes.partition_changes import SetPartitioning
-from timeline.changes.schema_changes import AddSortOrder, MergeSchema
+from timeline.changes.schema_changes import AddSortOrder, MergeSchema, SetPartitioning
 from timeline.table import Committed, Table
 
 

@@ -24,8 +24,7 @@ from tests.unit.timeline.world import BY_P, Lake
 from timeline import properties
 from timeline.catalogs.updates import CatalogCommit, catalog_commit
 from timeline.changes.changes import Append, Replace, SetProperties
-from timeline.changes.partition_changes import SetPartitioning
-from timeline.changes.schema_changes import AddSortOrder, MergeSchema
+from timeline.changes.schema_changes import AddSortOrder, MergeSchema, SetPartitioning
 
 
 def applied(base: TableMetadataV2, commit: CatalogCommit) -> TableMetadataV2:

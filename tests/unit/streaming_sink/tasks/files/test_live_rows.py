@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from planners.model import InputFile, PositionDeletes
 from streaming_sink.tasks.errors import DataFileError
-from streaming_sink.tasks.files.delete_files import write_position_deletes
-from streaming_sink.tasks.files.live_rows import deleted_positions, leave_out
+from streaming_sink.tasks.files.delete_files import deleted_positions, leave_out, write_position_deletes
 from streaming_sink.tasks.job import ParquetSettings
 from timeline.stores import MemoryStore
 
