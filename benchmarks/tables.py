@@ -14,7 +14,7 @@ from streaming_sink.table.schema import iceberg_schema
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.results import WrittenFile
 from streaming_sink.tasks.rows.write_task import TaskWriter
-from streaming_sink.writing.writer import WriteJob, worker_job
+from streaming_sink.writing.writer import worker_job
 from tests.spark.streams import metadata_file
 from timeline.changes.changes import Append
 from timeline.clock import SYSTEM
@@ -40,7 +40,7 @@ def append_files(table: Table, parts: Iterable[pa.Table]) -> None:
     head = table.head
     plan = InsertPlan((), (), 1, sys.maxsize, sys.maxsize)
     ids = FileIds(commit_time(SYSTEM, head), "benchmark", head.number)
-    job = worker_job(WriteJob(table.store, head.schema, head.spec, head.properties, plan, None, ids))
+    job = worker_job(table.store, head, plan, None, ids)
     files = []
     for part in parts:
         writer = TaskWriter(job, 0, 0)

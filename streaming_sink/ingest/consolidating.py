@@ -33,7 +33,7 @@ from streaming_sink.tasks.ingest.profile_task import SourceProfile, SourceReject
 from streaming_sink.tasks.ingest.register_task import Registered
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
-from streaming_sink.tasks.results import Merge, MergeSkipped, TaskReport, WrittenFile, delete_files
+from streaming_sink.tasks.results import delete_files
 from streaming_sink.writing.planning import Planned, commit_sizes
 from streaming_sink.writing.writer import WriteResult
 from timeline.stores.base import Store
@@ -127,20 +127,10 @@ class Consolidating:
         name = f"{parts.options.location}: work item {item.number}"
         results = [each for task in run_tasks(self.session, name, tasks) for each in task]
         damaged = [each for each in results if isinstance(each, SourceRejected)]
-        written = _written(results)
+        written = WriteResult.of([it.file if isinstance(it, Registered) else it for it in results])
         if damaged:
             _delete(parts.destination.store, written)
         return written, damaged
-
-
-def _written(results: Sequence[object]) -> WriteResult:
-    copies = [each.file for each in results if isinstance(each, Registered)]
-    return WriteResult(
-        new=(*(each for each in results if isinstance(each, WrittenFile)), *copies),
-        merges=tuple(each for each in results if isinstance(each, Merge)),
-        skipped=tuple(each for each in results if isinstance(each, MergeSkipped)),
-        tasks=tuple(each for each in results if isinstance(each, TaskReport)),
-    )
 
 
 def _delete(store: Store, result: WriteResult) -> None:

@@ -22,6 +22,7 @@ from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import stated_metrics
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.job import FileIds
+from streaming_sink.tasks.rows.count_task import RowCounts
 from streaming_sink.tasks.rows.failures import REFUSE
 from streaming_sink.writing.planning import (
     Experience,
@@ -31,9 +32,9 @@ from streaming_sink.writing.planning import (
     plan_batch,
     uncounted_plan,
 )
-from streaming_sink.writing.profile import Profile, count_rows, persisted
+from streaming_sink.writing.profile import count_rows, persisted
 from streaming_sink.writing.target import Destination, Target
-from streaming_sink.writing.writer import WriteJob, write
+from streaming_sink.writing.writer import worker_job, write
 from timeline.clock import SYSTEM
 from timeline.drafts.succession import commit_time
 from timeline.versions.head import Head
@@ -65,21 +66,19 @@ class RowWriting:
             keyed = parts.keys.begin(target)
             joined = [file.path for bucket in planned.plan.buckets for file in bucket.inputs]
             stated = {} if target.head is None or not joined else stated_metrics(target.head, joined)
-            job = WriteJob(
-                store=destination.store,
-                schema=target.schema,
-                spec=target.spec,
-                properties=target.properties,
-                plan=planned.plan,
-                routing=planned.routing,
-                ids=ids,
+            job = worker_job(
+                destination.store,
+                target,
+                planned.plan,
+                planned.routing,
+                ids,
                 sieve=sieve_of(rules, batch, ids, self.query_id, parts.quarantine, target),
                 keys=None if keyed is None else keyed.job,
                 needs_ids=target.head is not None and target.head.version.is_shared,
                 stated=stated,
             )
             try:
-                result = write(rows, job)
+                result = write(rows, job, planned.routing, target.schema)
             except IndexChangedError:
                 parts.keys.forget_index()
                 raise
@@ -144,7 +143,7 @@ def prepared(
 
 def _counted(
     rows: DataFrame, target: Target, options: SinkOptions, steps: Steps, skips_unfit: bool
-) -> Profile:
+) -> RowCounts:
     with steps("profile"), described(rows.sparkSession, f"{options.location}: counting rows"):
         fields = partition_sources(target.schema, target.spec)
         return count_rows(rows, arrow_schema(target.schema), fields, skips_unfit)

@@ -30,7 +30,7 @@ from streaming_sink.tasks.files.delete_files import read_deletes_in
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.results import delete_files
 from streaming_sink.upkeep.maintenance import Maintenance
-from streaming_sink.writing.writer import WriteJob, WriteResult, write
+from streaming_sink.writing.writer import WriteResult, worker_job, write
 from timeline.changes.changes import Change
 from timeline.changes.follow_changes import (
     Follow,
@@ -156,16 +156,9 @@ class ChangeLog:
         tasks = ceil(sum(each.rows for each in pieces) / _ROWS_A_TASK)
         rows = changes_of(session, main, pieces).coalesce(max(1, min(tasks, parallelism(session))))
         most = self._options.sizing.max_file_bytes
-        job = WriteJob(
-            store=log.store,
-            schema=log.head.schema,
-            spec=log.head.spec,
-            properties=log.head.properties,
-            plan=InsertPlan((), (), bytes_per_row=1, rows_per_new_file=most, max_file_bytes=most),
-            routing=None,
-            ids=FileIds(commit_time(log.log.environment, log.head), _APP_ID, main.head.number),
-        )
-        result = write(rows, job)
+        plan = InsertPlan((), (), bytes_per_row=1, rows_per_new_file=most, max_file_bytes=most)
+        ids = FileIds(commit_time(log.log.environment, log.head), _APP_ID, main.head.number)
+        result = write(rows, worker_job(log.store, log.head, plan, None, ids), None, log.head.schema)
         files = tuple(data_file(file, log.head.spec) for file in result.new)
         try:
             self._commit(log, Follow(files, uuid, after), main.head.number)

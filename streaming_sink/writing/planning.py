@@ -21,8 +21,8 @@ from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.reports.batch_report import FILL
 from streaming_sink.table.foreign_rewrites import ForeignRewrites
 from streaming_sink.table.planned_files import small_files
+from streaming_sink.tasks.rows.count_task import RowCounts
 from streaming_sink.writing.change_tasks import ChangeTasks
-from streaming_sink.writing.profile import Profile
 from streaming_sink.writing.writer import WriteResult
 from timeline.retention.policy import snapshot_version
 from timeline.versions.head import Head
@@ -157,7 +157,7 @@ def _cut_by_size(options: SinkOptions, rows_per_new_file: int) -> InsertPlan:
 def plan_batch(
     head: Head | None,
     spec_id: int,
-    expected: Iterable[Arrival] | Profile,
+    expected: Iterable[Arrival] | RowCounts,
     options: SinkOptions,
     parallelism: int,
     experience: Experience,
@@ -169,10 +169,10 @@ def plan_batch(
     `head` is None while the table does not exist. `reserved`: file → the clustering plan that has it.
     Reads no file but manifests.
     """
-    profile = expected if isinstance(expected, Profile) else None
+    profile = expected if isinstance(expected, RowCounts) else None
     arrivals = (
         tuple(Arrival(key, rows) for key, rows in expected.rows.items())
-        if isinstance(expected, Profile)
+        if isinstance(expected, RowCounts)
         else tuple(expected)
     )
     partitions = {TablePartition(spec_id, comparable(arrival.partition)) for arrival in arrivals}
@@ -201,12 +201,12 @@ def plan_batch(
         routing = route_shuffled(plan, parallelism=parallelism, rows_per_task=rows_per_task)
     if profile is None:
         return Planned(plan, routing, "forecast")
-    return Planned(plan, routing, "profile", profile.task_seconds, profile.fingerprint)
+    return Planned(plan, routing, "profile", profile.seconds, profile.fingerprint)
 
 
 def _coalesced_tasks(
     arrivals: Sequence[Arrival],
-    profile: Profile | None,
+    profile: RowCounts | None,
     parallelism: int,
     rows_per_file: int,
     full_rows: int,

@@ -6,9 +6,8 @@ fingerprint of its rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -22,19 +21,9 @@ from streaming_sink.tasks.rows.fingerprints import FINGERPRINT
 from streaming_sink.writing.routes import row_hash
 
 
-@dataclass(frozen=True)
-class Profile:
-    """The rows of each partition of a batch, and the time that all tasks together took to read them."""
-
-    rows: Mapping[PartitionKey, int]
-    task_seconds: float
-    fingerprint: int = 0
-    """Of all rows, see `fingerprint_of`."""
-
-
 def count_rows(
     batch: DataFrame, schema: pa.Schema, partition_by: tuple[PartitionSource, ...], skips_unfit: bool = False
-) -> Profile:
+) -> RowCounts:
     """Count the batch in one Spark job, without rows that fail a check. The tasks compute partition keys
     exactly as writing tasks do. `skips_unfit`: as `CountTask` has it.
 
@@ -45,7 +34,7 @@ def count_rows(
     for each in counts:
         rows.update(each.rows)
     seconds = sum((each.seconds for each in counts), 0.0)
-    return Profile(dict(rows), seconds, sum(each.fingerprint for each in counts) % 2**64)
+    return RowCounts(dict(rows), seconds, sum(each.fingerprint for each in counts) % 2**64)
 
 
 @contextmanager

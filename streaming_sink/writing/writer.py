@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
-from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame
 
 from planners.model import InsertPlan
 from planners.routing import Routing
 from streaming_sink.spark.jobs import collect_results
-from streaming_sink.table.file_jobs import file_job
-from streaming_sink.tasks.files.metrics import ColumnMetrics
-from streaming_sink.tasks.job import FileIds, KeyJob, Sieve, TaskBuckets, WorkerJob
+from streaming_sink.table.file_jobs import TableLayout, file_job
+from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import (
     ChangeCounts,
     DeletedKeys,
@@ -23,36 +22,13 @@ from streaming_sink.tasks.results import (
     MergeSkipped,
     Sifted,
     TaskReport,
-    TaskResult,
     WrittenFile,
 )
 from streaming_sink.tasks.rows.write_task import WriteTask
 from streaming_sink.writing.routes import routed, routed_by_key
 from timeline.stores.base import Store
 
-
-@dataclass(frozen=True, slots=True)
-class WriteJob:
-    """How the rows of one batch are written."""
-
-    store: Store
-    schema: Schema
-    spec: PartitionSpec
-    properties: Mapping[str, str]
-    plan: InsertPlan
-    """A plan without buckets leaves the file boundaries to `rows_per_new_file` and `max_file_bytes`."""
-    routing: Routing | None
-    """Which task writes which bucket; None lets each task write what it reads (`bulk_insert`, whose plan has
-    no buckets)."""
-    ids: FileIds
-    sieve: Sieve | None = None
-    """What becomes of rows that fail a check; None where no row is checked."""
-    keys: KeyJob | None = None
-    """How rows find those that they replace; None where rows are only added."""
-    needs_ids: bool = False
-    """Whether files that rows join are read by field ids alone, as `WorkerJob`."""
-    stated: Mapping[str, ColumnMetrics] = field(default_factory=dict)
-    """Of the files that rows join, as `WorkerJob`."""
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +46,25 @@ class WriteResult:
     deleted_keys: tuple[DeletedKeys, ...] = ()
     changes: ChangeCounts | None = None
     """None where rows were only added."""
+
+    @classmethod
+    def of(cls, results: Sequence[object]) -> WriteResult:
+        """Sort what tasks have reported by its kind."""
+
+        def those(kind: type[_T]) -> tuple[_T, ...]:
+            return tuple(each for each in results if isinstance(each, kind))
+
+        return cls(
+            those(WrittenFile),
+            those(Merge),
+            those(MergeSkipped),
+            those(TaskReport),
+            those(Sifted),
+            those(DeletedRows),
+            those(DeletedKeys),
+            _sum(those(ChangeCounts)),
+        )
+
     """The rows of the batch that failed a check, by task."""
 
     @property
@@ -110,31 +105,21 @@ class WriteResult:
         return sum(task.fingerprint for task in self.tasks) % 2**64
 
 
-def write(batch: DataFrame, job: WriteJob) -> WriteResult:
+def write(batch: DataFrame, job: WorkerJob, routing: Routing | None, schema: Schema) -> WriteResult:
     """Run one Spark action that writes every row of `batch` to new data files, and return what the tasks
-    report.
+    report. `routing`: which task writes which bucket; None lets each task write what it reads (`bulk_insert`,
+    whose plan has no buckets). `schema`: the table's.
 
     Files come only from the descriptors of this action (R10): of a task that ran twice, one attempt counts.
     Nothing is committed. A failing task fails the call, as `collect_results` does; the files
     of other tasks stay unreferenced.
     """
-    task_job = worker_job(job)
     skips_unfit = job.sieve is not None and job.sieve.unfit is not None
-    if job.keys is not None and job.routing is not None:
-        rows = routed_by_key(batch, job.routing.tasks, job.keys.columns, job.schema)
+    if job.keys is not None and routing is not None:
+        rows = routed_by_key(batch, routing.tasks, job.keys.columns, schema)
     else:
-        rows = routed(batch, job.routing, task_job.schema, task_job.partition_by, skips_unfit)
-    results: list[TaskResult] = collect_results(rows, WriteTask(task_job))
-    return WriteResult(
-        new=tuple(each for each in results if isinstance(each, WrittenFile)),
-        merges=tuple(each for each in results if isinstance(each, Merge)),
-        skipped=tuple(each for each in results if isinstance(each, MergeSkipped)),
-        tasks=tuple(each for each in results if isinstance(each, TaskReport)),
-        sifted=tuple(each for each in results if isinstance(each, Sifted)),
-        deleted=tuple(each for each in results if isinstance(each, DeletedRows)),
-        deleted_keys=tuple(each for each in results if isinstance(each, DeletedKeys)),
-        changes=_sum([each for each in results if isinstance(each, ChangeCounts)]),
-    )
+        rows = routed(batch, routing, job.schema, job.partition_by, skips_unfit)
+    return WriteResult.of(collect_results(rows, WriteTask(job)))
 
 
 def _sum(counts: Sequence[ChangeCounts]) -> ChangeCounts | None:
@@ -143,19 +128,26 @@ def _sum(counts: Sequence[ChangeCounts]) -> ChangeCounts | None:
     return ChangeCounts(*(sum(getattr(each, it.name) for each in counts) for it in fields(ChangeCounts)))
 
 
-def worker_job(job: WriteJob) -> WorkerJob:
-    """Return `job` as the plain values that a task receives."""
-    plan, places = job.plan, _named_buckets(job.routing)
+def worker_job(
+    store: Store,
+    layout: TableLayout,
+    plan: InsertPlan,
+    routing: Routing | None,
+    ids: FileIds,
+    *,
+    needs_ids: bool = False,
+    **beside: Any,
+) -> WorkerJob:
+    """Return what the tasks of a batch receive; `beside`: other fields of the job. A plan without buckets
+    leaves the file boundaries to `rows_per_new_file` and `max_file_bytes`.
+    """
+    job = file_job(store, layout, ids, plan.max_file_bytes, plan.rows_per_new_file, needs_ids=needs_ids)
     return replace(
-        file_job(
-            job.store, job, job.ids, plan.max_file_bytes, plan.rows_per_new_file, needs_ids=job.needs_ids
-        ),
-        tasks={task: _buckets(plan, own) for task, own in places.items()},
-        shared=_buckets(plan, job.routing.cold_buckets if job.routing else ()),
+        job,
+        tasks={task: _buckets(plan, own) for task, own in _named_buckets(routing).items()},
+        shared=_buckets(plan, routing.cold_buckets if routing else ()),
         first_free_bucket=len(plan.buckets),
-        sieve=job.sieve,
-        keys=job.keys,
-        stated=job.stated,
+        **beside,
     )
 
 

@@ -29,7 +29,7 @@ from streaming_sink.table.spec import partition_spec
 from streaming_sink.tasks.clustering.strategies import Sort
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.rows.write_task import TaskWriter
-from streaming_sink.writing.writer import WriteJob, worker_job
+from streaming_sink.writing.writer import worker_job
 from tests.spark.streams import metadata_file
 from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.names import version_path
@@ -55,7 +55,7 @@ def table(location):
     for batch in range(BATCHES):
         plan = InsertPlan((), (), 10, 10**6, 1 << 30)
         ids = FileIds(1, "made", batch)
-        job = worker_job(WriteJob(made.store, made.head.schema, made.head.spec, {}, plan, None, ids))
+        job = worker_job(made.store, made.head, plan, None, ids)
         writer = TaskWriter(job, 0, 0)
         writer.write(_batch(range(batch * ROWS, (batch + 1) * ROWS)))
         made.commit([Append(tuple(data_file(file, made.head.spec) for file in writer.finish()))])

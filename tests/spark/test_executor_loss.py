@@ -32,10 +32,11 @@ from pyspark.sql import functions as sf
 from planners import FileSizing
 from planners.model import Arrival
 from streaming_sink.landing import row_writing
+from streaming_sink.tasks.rows.count_task import RowCounts
 from streaming_sink.tasks.rows.write_task import WriteTask
 from streaming_sink.writing import routes, writer
 from streaming_sink.writing.planning import Experience
-from streaming_sink.writing.profile import Profile, count_rows
+from streaming_sink.writing.profile import count_rows
 from tests.jvm import executor_options
 from tests.sinks import flat_sink
 from tests.spark.streams import ids_of, metadata_file
@@ -194,7 +195,7 @@ def _kill_executor(marks: Path) -> None:
     os.kill(_executor(), signal.SIGKILL)
 
 
-def _count_and_kill(marks: Path, batch: DataFrame, *arguments: Any) -> Profile:
+def _count_and_kill(marks: Path, batch: DataFrame, *arguments: Any) -> RowCounts:
     """Count as the sink does; then an executor is lost, and with it a part of what is kept."""
     counted = count_rows(batch, *arguments)
 

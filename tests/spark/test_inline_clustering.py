@@ -30,7 +30,7 @@ from streaming_sink.table.spec import partition_spec
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.rows.write_task import TaskWriter
 from streaming_sink.upkeep.clusterer import Clusterer
-from streaming_sink.writing.writer import WriteJob, worker_job
+from streaming_sink.writing.writer import worker_job
 from tests.reports import said
 from tests.sinks import flat_sink
 from tests.spark.streams import (
@@ -76,7 +76,7 @@ def _made(location, partition_by=()):
     for number in range(4):
         plan = InsertPlan((), (), 10, 10**6, 1 << 30)
         ids = FileIds(1 + number, "made", number)
-        job = worker_job(WriteJob(table.store, table.head.schema, table.head.spec, {}, plan, None, ids))
+        job = worker_job(table.store, table.head, plan, None, ids)
         writer = TaskWriter(job, 0, 0)
         writer.write(pa.Table.from_pydict(source_rows(number)).to_batches()[0])
         table.commit([Append(tuple(data_file(file, table.head.spec) for file in writer.finish()))])

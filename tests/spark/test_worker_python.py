@@ -25,7 +25,8 @@ from planners.model import InsertPlan
 from planners.routing import Routing
 from streaming_sink.table.schema import iceberg_schema
 from streaming_sink.tasks.job import FileIds
-from streaming_sink.writing.writer import WriteJob, write
+from streaming_sink.writing.target import Target
+from streaming_sink.writing.writer import worker_job, write
 from timeline.stores import LocalStore
 
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="LOG %(message)s")
@@ -34,10 +35,11 @@ batch = spark.range(0, 1000, 1, 4)
 plan = InsertPlan((), (), 10, 10**6, 1 << 30)
 routing = Routing(tasks=2, cold_tasks=2, hot=(), cold_buckets=(), shuffled=False)
 schema, ids = iceberg_schema(batch.schema), FileIds(1, "app", 0)
-job = WriteJob(LocalStore(sys.argv[1]), schema, UNPARTITIONED_PARTITION_SPEC, {}, plan, routing, ids)
+target = Target(None, schema, UNPARTITIONED_PARTITION_SPEC, {})
+job = worker_job(LocalStore(sys.argv[1]), target, plan, routing, ids)
 try:
     for _ in range(2):
-        write(batch, job)
+        write(batch, job, routing, schema)
     print("WROTE", sys.executable)
 except Exception as error:
     print("FAILED", type(error).__name__, error)

@@ -23,7 +23,8 @@ from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.partitioning import source_type, split
 from streaming_sink.writing.routes import key_expression
-from streaming_sink.writing.writer import WriteJob, write
+from streaming_sink.writing.target import Target
+from streaming_sink.writing.writer import worker_job, write
 from timeline.errors import SchemaMismatchError
 from timeline.stores import LocalStore
 
@@ -39,9 +40,9 @@ def _plan(*buckets, rows=10**6):
 def _job(location, batch, partition_by=(), plan=None, routing=SINGLE, schema=None, properties=None):
     schema = schema or iceberg_schema(batch.schema)
     spec = partition_spec(partition_by, schema) if partition_by else UNPARTITIONED_PARTITION_SPEC
-    return WriteJob(
-        LocalStore(location), schema, spec, properties or {}, plan or _plan(), routing, FileIds(1, "app", 0)
-    )
+    target, ids = Target(None, schema, spec, properties or {}), FileIds(1, "app", 0)
+    job = worker_job(LocalStore(location), target, plan or _plan(), routing, ids)
+    return job, routing, schema
 
 
 def _ids(result):
@@ -74,7 +75,7 @@ def _jobs_of(spark, run):
 
 def test_the_coalesced_route_is_one_job_of_one_task(spark, location):
     batch = _batch(spark)
-    result, jobs = _jobs_of(spark, lambda: write(batch, _job(location, batch)))
+    result, jobs = _jobs_of(spark, lambda: write(batch, *_job(location, batch)))
     assert jobs == 1
     assert _ids(result) == list(range(1000))
     assert [task.rows for task in result.tasks] == [1000]
@@ -86,7 +87,7 @@ def test_the_shuffled_route_is_one_job_with_adaptive_execution_on(spark, locatio
     assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
     job = _job(location, batch, partition_by, routing=_shuffled())
     with safe_shuffle(spark):  # as a sink plans and writes
-        result, jobs = _jobs_of(spark, lambda: write(batch, job))
+        result, jobs = _jobs_of(spark, lambda: write(batch, *job))
     assert jobs == 1
     assert _ids(result) == list(range(1000))
     assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
@@ -97,7 +98,7 @@ def test_the_shuffled_route_is_one_job_with_adaptive_execution_on(spark, locatio
 
 def test_bulk_insert_writes_in_the_tasks_that_read(spark, location):
     batch = _batch(spark)
-    result, jobs = _jobs_of(spark, lambda: write(batch, _job(location, batch, routing=None)))
+    result, jobs = _jobs_of(spark, lambda: write(batch, *_job(location, batch, routing=None)))
     assert jobs == 1
     assert [task.rows for task in result.tasks] == [250] * 4
     assert len(result.new) == 4
@@ -110,7 +111,7 @@ def test_a_hot_partition_is_cut_by_slots_and_its_buckets_go_with_their_tasks(spa
     buckets = [Bucket((0,), 1000), Bucket((0,), 2000), Bucket((0,), 1000), Bucket((3,), 100)]
     hot = HotRoute((0,), ((SLOTS // 2, 2), (SLOTS, 3)), ((0, 1), (2,)))
     job = _job(location, batch, ["p"], _plan(*buckets), _shuffled(4, 2, (hot,), (3,)))
-    result = write(batch, job)
+    result = write(batch, *job)
     assert _ids(result) == list(range(10_000))
     by_bucket = {file.bucket: file for file in result.new}
     assert [by_bucket[n].rows for n in range(4)] == [1000, 2000, 1000, 100]
@@ -124,7 +125,7 @@ def test_a_hot_partition_of_a_bucket_transform_is_found(spark, location):
     batch = _batch(spark)
     hot = HotRoute((2,), ((SLOTS, 1),), ((0,),))
     job = _job(location, batch, ["bucket(4, id)"], _plan(Bucket((2,), 10**6)), _shuffled(2, 1, (hot,)))
-    result = write(batch, job)
+    result = write(batch, *job)
     assert {file.bucket: file.partition for file in result.new}[0] == (2,)
     in_hot = next(file.rows for file in result.new if file.partition == (2,))
     assert {task.task: task.rows for task in result.tasks} == {0: 1000 - in_hot, 1: in_hot}
@@ -136,7 +137,7 @@ def test_a_row_comes_to_the_same_task_however_the_batch_is_sliced(spark, locatio
     seen = []
     for slices in (1, 7):
         batch = _batch(spark, slices=slices)
-        result = write(batch, _job(location, batch, ["p"], routing=_shuffled(3, 2, (hot,))))
+        result = write(batch, *_job(location, batch, ["p"], routing=_shuffled(3, 2, (hot,))))
         seen.append(sorted((task.task, task.rows) for task in result.tasks))
     assert seen[0] == seen[1]
 
@@ -146,20 +147,20 @@ def test_columns_that_cannot_be_hashed_are_left_out_of_the_hash(spark, location)
         "id", "p", sf.create_map(sf.lit("k"), "id").alias("m"), sf.struct(sf.create_map("id", "p")).alias("s")
     )
     hot = HotRoute((1,), ((SLOTS // 2, 0), (SLOTS, 1)), ((), ()))
-    result = write(batch, _job(location, batch, ["p"], routing=_shuffled(2, 1, (hot,))))
+    result = write(batch, *_job(location, batch, ["p"], routing=_shuffled(2, 1, (hot,))))
     assert _ids(result) == list(range(1000))
     only_maps = batch.select("m")
     hot = HotRoute((), ((SLOTS // 2, 0), (SLOTS, 1)), ((), ()))
-    result = write(only_maps, _job(location, only_maps, routing=_shuffled(2, 1, (hot,))))
+    result = write(only_maps, *_job(location, only_maps, routing=_shuffled(2, 1, (hot,))))
     assert sorted(task.rows for task in result.tasks) == [0, 1000]
 
 
 def test_a_fill_reads_and_merges_through_spark(spark, location):
     batch = _batch(spark, 100)
-    small = write(batch, _job(location, batch)).new[0]
+    small = write(batch, *_job(location, batch)).new[0]
     fill = Bucket((), 1000, (InputFile(small.path, small.rows),), small.bytes, small.rows)
     routing = Routing(tasks=1, cold_tasks=1, hot=(), cold_buckets=(0,), shuffled=False)
-    result = write(batch, _job(location, batch, plan=_plan(fill), routing=routing))
+    result = write(batch, *_job(location, batch, plan=_plan(fill), routing=routing))
     [merge] = result.merges
     assert merge.inputs == (small.path,)
     assert merge.new == result.new[0].path
@@ -169,7 +170,7 @@ def test_a_fill_reads_and_merges_through_spark(spark, location):
 def test_adaptive_execution_is_restored_after_a_failure(spark, location):
     batch = _batch(spark).select("id", sf.raise_error(sf.lit("no such day")).cast("int").alias("p"))
     with pytest.raises(Exception, match="no such day"):
-        write(batch, _job(location, batch, ["p"], routing=_shuffled()))
+        write(batch, *_job(location, batch, ["p"], routing=_shuffled()))
     assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
 
 
@@ -178,7 +179,7 @@ def test_a_null_in_a_required_column_is_a_schema_mismatch(spark, location):
     schema = iceberg_schema(batch.schema)
     schema = type(schema)(*(field.model_copy(update={"required": True}) for field in schema.fields))
     with pytest.raises(SchemaMismatchError, match="required by the table but holds nulls: p"):
-        write(batch, _job(location, batch, schema=schema))
+        write(batch, *_job(location, batch, schema=schema))
 
 
 TIMES = [
@@ -243,7 +244,7 @@ def test_spark_and_the_workers_agree_on_every_partition_key(spark, location, zon
 def test_a_batch_without_the_partition_column_is_shuffled_as_nulls(spark, location, partition_by):
     whole = _batch(spark)
     job = _job(location, whole, partition_by, routing=_shuffled(), schema=iceberg_schema(whole.schema))
-    result = write(whole.drop("p"), job)
+    result = write(whole.drop("p"), *job)
     assert _ids(result) == list(range(1000))
     assert {file.partition[0] for file in result.new} == {None}
 
@@ -252,5 +253,5 @@ def test_a_batch_without_the_partition_column_is_shuffled_as_nulls(spark, locati
 @pytest.mark.parametrize("rows", [1, 9])
 def test_partitions_of_decimals_take_any_number_of_rows(spark, location, transform, rows):
     batch = spark.range(rows).selectExpr("id", "cast(id as string) s", "cast(id as decimal(10, 2)) d")
-    result = write(batch, _job(location, batch, [transform]))
+    result = write(batch, *_job(location, batch, [transform]))
     assert _ids(result) == list(range(rows))

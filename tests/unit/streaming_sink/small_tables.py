@@ -34,7 +34,7 @@ from streaming_sink.tasks.job import FileIds, ParquetSettings
 from streaming_sink.tasks.results import WrittenFile
 from streaming_sink.tasks.rows.fill_task import Fill, execute_fill
 from streaming_sink.tasks.rows.write_task import TaskWriter
-from streaming_sink.writing.writer import WriteJob, worker_job
+from streaming_sink.writing.writer import worker_job
 from tests.unit.timeline.world import change_metadata
 from timeline import names
 from timeline.changes.changes import Append, Replace
@@ -83,7 +83,7 @@ def append_rows(table, rows, batch):
     ids = FileIds(max(1, table.head.metadata.last_updated_ms), "made", batch)
     plan = InsertPlan((), (), 10, 10**6, 1 << 30)
     head = table.head
-    job = worker_job(WriteJob(table.store, head.schema, head.spec, head.properties, plan, None, ids))
+    job = worker_job(table.store, head, plan, None, ids)
     writer = TaskWriter(job, 0, 0)
     for each in rows.to_batches():
         writer.write(conform(each, arrow_schema(head.schema)))

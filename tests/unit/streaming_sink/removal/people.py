@@ -31,7 +31,7 @@ from streaming_sink.tasks.keys.scanning import KeyedFile, scope_salt
 from streaming_sink.tasks.keys.tombstones import AT_COMMIT, Tombstones, write_tombstones
 from streaming_sink.tasks.results import WrittenFile
 from streaming_sink.tasks.rows.write_task import TaskWriter
-from streaming_sink.writing.writer import WriteJob, worker_job
+from streaming_sink.writing.writer import worker_job
 from tests.unit.streaming_sink.small_tables import delete_rows
 from tests.unit.timeline.world import Clock, bound_paths, change_metadata
 from timeline import names
@@ -269,7 +269,7 @@ def write_rows(table: Table, rows: list[dict[str, Any]]) -> list[Any]:
     head = table.head
     ids = FileIds(commit_time(table.log.environment, head), "app", next(_seeds))
     plan = InsertPlan((), (), 10, 10**6, 1 << 30)
-    job = worker_job(WriteJob(table.store, head.schema, head.spec, head.properties, plan, None, ids))
+    job = worker_job(table.store, head, plan, None, ids)
     schema = arrow_schema(head.schema)
     columns = {field.name: _values([row.get(field.name) for row in rows], field.type) for field in schema}
     writer = TaskWriter(job, 0, 0)

@@ -20,6 +20,7 @@ from streaming_sink.clustering.groups import match_groups
 from streaming_sink.clustering.known_files import known_files
 from streaming_sink.table.planned_files import files_to_fold
 from streaming_sink.tasks.results import TaskReport, WrittenFile
+from streaming_sink.tasks.rows.count_task import RowCounts
 from streaming_sink.writing.planning import (
     ONE_TASK_SECONDS,
     Experience,
@@ -29,7 +30,6 @@ from streaming_sink.writing.planning import (
     plan_batch,
     uncounted_plan,
 )
-from streaming_sink.writing.profile import Profile
 from streaming_sink.writing.writer import WriteResult
 from tests.sinks import flat_options
 from tests.unit.timeline.world import Lake
@@ -88,7 +88,7 @@ def _plan(table, *arrivals, counted=0.0, seconds=9.0, options=OPTIONS):
     head = None if table is None else table.head
     rows = {(partition,): rows for partition, rows in arrivals}
     expected = (
-        [Arrival(key, each) for key, each in rows.items()] if counted is None else Profile(rows, counted)
+        [Arrival(key, each) for key, each in rows.items()] if counted is None else RowCounts(rows, counted)
     )
     return plan_batch(head, 0, expected, options, 2, _known(seconds))
 
@@ -232,7 +232,7 @@ def test_the_second_batch_is_never_shuffled_since_the_first_one_paid_for_its_wor
 
 def test_rows_that_were_counted_are_kept_so_that_the_width_of_the_tasks_costs_nothing_upstream():
     for rows, route in ((50, "one task"), (10 * 8 * MIB // 128, "8 tasks")):
-        planned = plan_batch(None, 0, Profile({(): rows}, 99.0, 7), OPTIONS, 8, Experience())
+        planned = plan_batch(None, 0, RowCounts({(): rows}, 99.0, 7), OPTIONS, 8, Experience())
         assert (planned.route, planned.made_from, planned.fingerprint) == (route, "profile", 7)
 
 
