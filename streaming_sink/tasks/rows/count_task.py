@@ -20,7 +20,7 @@ from streaming_sink.tasks.rows.fingerprints import fingerprint_of
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """The rows of each partition in one task, or a batch, and the time that reading and counting them took."""
+    """The rows of each partition in a task or a batch, and the time that reading and counting them took."""
 
     rows: Mapping[PartitionKey, int]
     seconds: float
