@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from streaming_sink.options.values.tables import KnownTable
     from streaming_sink.removal.wanted import WantedKeys
     from streaming_sink.zones.stored_zone import StoredZone
-    from timeline.diagnosis.findings import Diagnosis, warning
+    from timeline.diagnosis.findings import Diagnosis
     from timeline.stores.base import Store
 
 zones = click.option(
@@ -79,6 +79,7 @@ def _zone_of(table: KnownTable, location: str) -> StoredZone:
 
 def with_zone_findings(diagnosis: Diagnosis, searched: Sequence[SearchedZone]) -> Diagnosis:
     """Return a diagnosis with what buffer zones have of the keys."""
+    from timeline.diagnosis.findings import warning
 
     findings = [
         warning(
