@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 
-def join(location: str, path: str) -> str:
-    """Return the absolute name of `path` below `location`."""
-    return f"{location}/{path}"
-
-
 def local_path(uri: str) -> str:
     """Return the path that a `file:` URI of another engine names: `file:/x` and `file:///x` are `/x`, whose
     characters are not escaped. Any other name stays.

@@ -54,7 +54,7 @@ class LocalStore:
         return "local"
 
     def uri(self, path: str) -> str:
-        return _paths.join(self.location, path)
+        return f"{self.location}/{path}"
 
     def relative(self, uri: str) -> str:
         return _paths.relative(self.location, _paths.local_path(uri))

@@ -80,7 +80,7 @@ class MemoryStore:
         return "memory"
 
     def uri(self, path: str) -> str:
-        return _paths.join(self.location, path)
+        return f"{self.location}/{path}"
 
     def relative(self, uri: str) -> str:
         return _paths.relative(self.location, uri)

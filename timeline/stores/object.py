@@ -75,7 +75,7 @@ class ObjectStore:
             return f"obstore {obstore.__version__} {self._place.endpoint(self._resolved())}"
 
     def uri(self, path: str) -> str:
-        return _paths.join(self.location, path)
+        return f"{self.location}/{path}"
 
     def relative(self, uri: str) -> str:
         return _paths.relative(_paths.s3_url(self.location), _paths.s3_url(uri))

@@ -74,15 +74,11 @@ def create(
     sequence_by: str | None,
     delete_where: str | None,
     except_column: tuple[str, ...],
-    max_bytes: str | None,
-    max_files: int | None,
-    max_age: str | None,
-    per_partition: bool | None,
-    max_waiting: str | None,
     by_reference: bool | None,
     audit: bool | None,
     expect: tuple[str, ...],
     audit_function: str | None,
+    **rules: Any,
 ) -> int:
     """Make a buffer zone, or change the options of one: those that are not said stay."""
     from streaming_sink.ingest.zone import BufferZone
@@ -96,13 +92,6 @@ def create(
     if not key and (sequence_by or delete_where or except_column):
         raise ValueError("changes by key need the columns of the key: name each of them by --key")
     stored = read_definition(open_store(zone, storage_options))
-    rules = {
-        "max_bytes": max_bytes,
-        "max_files": max_files,
-        "max_age": max_age,
-        "per_partition": per_partition,
-        "max_waiting": max_waiting,
-    }
     changes = {"sequence_by": sequence_by, "delete_where": delete_where, "except_columns": except_column}
     made = BufferZone(
         zone,
