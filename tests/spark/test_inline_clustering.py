@@ -29,7 +29,7 @@ from streaming_sink.table.data_files import data_file
 from streaming_sink.table.spec import partition_spec
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.rows.write_task import TaskWriter
-from streaming_sink.upkeep.clusterer import Clusterer
+from streaming_sink.upkeep.maintenance import Clusterer
 from streaming_sink.writing.writer import worker_job
 from tests.reports import said
 from tests.sinks import flat_sink

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streaming_sink.spark.caller import QueryRun, identify
-from streaming_sink.spark.connect_worker import is_connect_worker, query_of_worker
+from streaming_sink.spark.caller import QueryRun, identify, is_connect_worker, query_of_worker
 
 
 class _Session:

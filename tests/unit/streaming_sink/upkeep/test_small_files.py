@@ -16,8 +16,8 @@ from planners import FileSizing
 from streaming_sink import Clustering, PathTable
 from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.table.spec import partition_spec
-from streaming_sink.upkeep import clusterer
-from streaming_sink.upkeep.clusterer import Clusterer
+from streaming_sink.upkeep import maintenance
+from streaming_sink.upkeep.maintenance import Clusterer
 from streaming_sink.upkeep.small_files import SmallFiles, count_small_files, warning
 from tests.reports import lines, said
 from tests.sinks import flat_options
@@ -161,7 +161,7 @@ def passes(monkeypatch):
         ran.append(threading.current_thread().name)
         return [CLUSTERED]
 
-    monkeypatch.setattr(clusterer, "run_pass", run_pass)
+    monkeypatch.setattr(maintenance, "run_pass", run_pass)
     return ran
 
 
@@ -203,7 +203,7 @@ def test_a_pass_that_is_due_runs_where_it_always_does_while_files_are_few(table,
 def test_a_pass_that_takes_longer_than_one_waits_goes_on_and_is_told_later(table, monkeypatch):
     _append(table, EU, [500 * KIB])
     let_go = threading.Event()
-    monkeypatch.setattr(clusterer, "run_pass", lambda *_: [CLUSTERED] if let_go.wait(60) else [])
+    monkeypatch.setattr(maintenance, "run_pass", lambda *_: [CLUSTERED] if let_go.wait(60) else [])
     due = {**NOT_FILLED, "clustering": Clustering(run="beside", every_commits=1, **CLUSTERING)}
     sink = Clusterer(flat_options(table.store.location, due))
     sink.after_commit(None, table, Reservations(table.store), [(0, EU)], lambda _: nullcontext())
@@ -249,7 +249,7 @@ def test_a_batch_waits_for_the_pass_beside_the_stream_before_it_runs_its_own(tab
         order.append(threading.current_thread().name)
         return [CLUSTERED]
 
-    monkeypatch.setattr(clusterer, "run_pass", run_pass)
+    monkeypatch.setattr(maintenance, "run_pass", run_pass)
     asked = Clustering(run="beside", every_commits=1, when_small_files=3, **CLUSTERING)
     sink = Clusterer(flat_options(table.store.location, {**NOT_FILLED, "clustering": asked}))
     _append(table, EU, [1])
