@@ -211,8 +211,8 @@ def test_a_partial_update_lands_though_others_keep_changing_its_rows(
     a, b = (_sink(location, app, partial_update=True, fill_policy="never") for app in "ab")
     a(as_batch(spark, [(1, 1, "a", "x", "I")], 1), 0)
 
-    def racing(rows: Any, job: Any) -> Any:
-        result = write(rows, job)
+    def racing(rows: Any, job: Any, *beside: Any) -> Any:
+        result = write(rows, job, *beside)
         if job.ids.app_id == "a" and (number := next(numbers)) < 5:
             b(as_batch(spark, [(1, 2 + number, None, f"n{number}", "U")], 1), number)
         return result
@@ -230,8 +230,8 @@ def test_a_delete_that_lands_while_a_batch_is_written_takes_what_was_set_before_
     a, b = (_sink(location, app, partial_update=True, fill_policy="never") for app in "ab")
     a(as_batch(spark, [(2, 1, "a", "x", "I")], 1), 0)
 
-    def racing(rows: Any, job: Any) -> Any:
-        result = write(rows, job)
+    def racing(rows: Any, job: Any, *beside: Any) -> Any:
+        result = write(rows, job, *beside)
         if job.ids.app_id == "a" and not raced:
             raced.append(True)
             b(as_batch(spark, [(1, 50, None, None, "D")], 1), 0)
