@@ -230,7 +230,7 @@ class Log:
             if (at not in gone) == piece.added:
                 yield piece.version, piece.added, row
 
-    def _write(self, rows: Any, job: Any) -> Any:
+    def _write(self, rows: Any, job: Any, *_: Any) -> Any:
         """Write rows of the log as its task does."""
         parts: dict[int, list[int]] = {}
         for token in rows.read():
@@ -238,11 +238,9 @@ class Log:
             self.judge.tokens[number] = token
             parts.setdefault(self.main.changes[token[2]].p, []).append(number)
         uuid = self.judge.head.uuid
-        columns = SimpleNamespace(names=job.schema.column_names)
-        of_task = SimpleNamespace(store=job.store, ids=job.ids, schema=columns)
         return SimpleNamespace(
             new=[
-                write_file(self.sim, self.purges, of_task, None, tuple(each), (p,), uuid)
+                write_file(self.sim, self.purges, job, None, tuple(each), (p,), uuid)
                 for p, each in sorted(parts.items())
             ]
         )
