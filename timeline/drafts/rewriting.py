@@ -62,7 +62,7 @@ def choose_manifests(
     """
     found = find_files(draft.manifest_files, draft.manifests, removed)
     touched = {manifest.manifest_path for manifest, _ in found.values()}
-    for manifest in draft.manifests:  # another engine may have listed a file twice
+    for manifest in draft.manifests if removed else ():  # another engine may have listed a file twice
         known = draft.manifest_files.known(manifest)
         if known is not None and not removed.isdisjoint(known.files):
             touched.add(manifest.manifest_path)
@@ -109,8 +109,8 @@ def with_idle_deletes(draft: Draft, removed: AbstractSet[str]) -> AbstractSet[st
     then apply to no data file.
     """
     files = draft.manifest_files
-    of_deletes = [manifest for manifest in draft.manifests if not is_data(manifest)]
-    if not removed or not of_deletes:
+    of_deletes = [manifest for manifest in draft.manifests if removed and not is_data(manifest)]
+    if not of_deletes:
         return removed
     of_data = [manifest for manifest in draft.manifests if is_data(manifest)]
     deletes = {it: file for each in of_deletes for it, file in files.contents(each).files.items()}

@@ -29,6 +29,8 @@ def find_files(
     """
     found: dict[str, tuple[ManifestFile, LiveFile]] = {}
     missing, unread = _Missing(locations), list[ManifestFile]()
+    if not missing.locations:
+        return found
 
     def look(manifest: ManifestFile) -> None:
         packed = None
