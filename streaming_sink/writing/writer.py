@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame
@@ -13,7 +13,8 @@ from planners.model import InsertPlan
 from planners.routing import Routing
 from streaming_sink.spark.jobs import collect_results
 from streaming_sink.table.file_jobs import TableLayout, file_job
-from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
+from streaming_sink.tasks.files.metrics import ColumnMetrics
+from streaming_sink.tasks.job import FileIds, KeyJob, Sieve, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import (
     ChangeCounts,
     DeletedKeys,
@@ -136,10 +137,13 @@ def worker_job(
     ids: FileIds,
     *,
     needs_ids: bool = False,
-    **beside: Any,
+    sieve: Sieve | None = None,
+    keys: KeyJob | None = None,
+    stated: Mapping[str, ColumnMetrics] | None = None,
 ) -> WorkerJob:
-    """Return what the tasks of a batch receive; `beside`: other fields of the job. A plan without buckets
-    leaves the file boundaries to `rows_per_new_file` and `max_file_bytes`.
+    """Return what the tasks of a batch receive. A plan without buckets leaves the file boundaries to
+    `rows_per_new_file` and `max_file_bytes`. Without `sieve` no row is checked; without `keys` rows are only
+    added; `stated` are the metrics of the files that rows join.
     """
     job = file_job(store, layout, ids, plan.max_file_bytes, plan.rows_per_new_file, needs_ids=needs_ids)
     return replace(
@@ -147,7 +151,9 @@ def worker_job(
         tasks={task: _buckets(plan, own) for task, own in _named_buckets(routing).items()},
         shared=_buckets(plan, routing.cold_buckets if routing else ()),
         first_free_bucket=len(plan.buckets),
-        **beside,
+        sieve=sieve,
+        keys=keys,
+        stated=stated or {},
     )
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,9 +35,6 @@ from streaming_sink.tasks.keys.probing import KeyFilter, KeyProbe
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, KeyMatches
 from timeline.names import key_run_folder, key_run_id
 from timeline.stores.base import Store
-
-if TYPE_CHECKING:
-    pass
 
 _LOG = logging.getLogger("streaming_sink.keys")
 INDEXED_ROWS = 4_000_000

@@ -6,7 +6,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,9 +19,6 @@ from streaming_sink.tasks.keys.scanning import (
     scan_keys,
 )
 from timeline.stores.base import Store
-
-if TYPE_CHECKING:
-    pass
 
 KEPT_BYTES = 64 * 1024 * 1024
 """Of hashes, positions and sequences that a process keeps: two million rows. Files that no run of an index

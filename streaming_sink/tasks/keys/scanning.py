@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -22,10 +22,6 @@ from streaming_sink.tasks.keys.probing import KeyEntries, KeyFilter, KeyProbe
 from streaming_sink.tasks.keys.sequences import kind_of_sequences, sequence_values
 from streaming_sink.tasks.leaves import field_id
 from timeline.stores.base import Store
-
-if TYPE_CHECKING:
-    pass
-
 
 TABLE_SALT = bytes(16)
 """Leaves the hashes of keys as they are."""
