@@ -11,9 +11,9 @@ from timeline.changes.staging_changes import Discard, Publish, Stage
 from timeline.errors import CommitConflictError
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.head import Head
+from timeline.versions.past import SOURCE_SNAPSHOT_ID
 from timeline.versions.staged import (
     PUBLISHED_WAP_ID,
-    SOURCE_SNAPSHOT_ID,
     find_picked,
     find_staged,
     staged_files,

@@ -13,6 +13,7 @@ from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from timeline import properties
+from timeline.versions.past import SOURCE_SNAPSHOT_ID
 from timeline.versions.version_file import stated_by
 from timeline.versions.work_items import STAGED_TAG_PREFIX
 
@@ -60,17 +61,19 @@ def snapshots_to_expire(
     Only a prefix of main goes, commit by commit, so that a fill's append stays as long as its replace, and
     what a branch or tag pinned of an earlier one; snapshots that one pins, or that another engine has beside
     main, stay where they are; main's newest snapshot that changed rows stays, since a stream reader's offset
-    names it, and so does the newest with the memory of each other engine, which walks main to find it.
-    `snapshots` are in the order of their commits. One too many takes a twentieth of the greatest number with
-    it. At most 200 go at once. What is staged beside main does not count: it would make main's history
-    shorter while it waits.
+    names it, and so does the newest with the memory of each other engine, which walks main to find it, and
+    one by which another engine has brought to main what a tag still holds as staged (R27). `snapshots` are in
+    the order of their commits. One too many takes a twentieth of the greatest number with it. At most 200 go
+    at once. What is staged beside main does not count: it would make main's history shorter while it waits.
 
     In a catalog, where numbers have gaps, the distance is in commits of main, of any writer.
     """
     main = _find_main(snapshots, refs)
     if not main:
         return NOTHING_EXPIRED
-    needed = {next((s for s in main if _changes_rows(s)), main[0]).snapshot_id, *find_memories(main)}
+    staged = {ref.snapshot_id for name, ref in refs.items() if name.startswith(STAGED_TAG_PREFIX)}
+    picked = (s.snapshot_id for s in main if _source_of(s) in staged)
+    needed = {next((s for s in main if _changes_rows(s)), main[0]).snapshot_id, *find_memories(main), *picked}
     places: dict[Hashable, int] = {}
     for snapshot in main:
         places.setdefault(commit_of(snapshot), len(places))
@@ -80,7 +83,6 @@ def snapshots_to_expire(
     expirable: frozenset[int] = frozenset()
     expired: set[int] = set()
     cut_by_number = False
-    staged = {ref.snapshot_id for name, ref in refs.items() if name.startswith(STAGED_TAG_PREFIX)}
     counted = len(snapshots) - len(staged.difference(s.snapshot_id for s in main))
     for group in _group_by_commit(snapshots):
         if not snapshot_version(group[0]) and commit_of(group[0]) not in places:
@@ -183,6 +185,11 @@ def find_memories(main: Sequence[Snapshot]) -> list[int]:
         for memory in _MEMORIES
     )
     return [s.snapshot_id for s in newest if s is not None]
+
+
+def _source_of(snapshot: Snapshot) -> int | None:
+    text = stated_by(snapshot).get(SOURCE_SNAPSHOT_ID, "")
+    return int(text) if text.isdecimal() else None
 
 
 def _changes_rows(snapshot: Snapshot) -> bool:

@@ -7,6 +7,7 @@ so that no engine finds and publishes it by that id. Its snapshot may be cherry-
 
 from __future__ import annotations
 
+from collections.abc import Set
 from contextlib import suppress
 
 from pyiceberg.manifest import DataFile
@@ -16,6 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 from timeline import properties
 from timeline.errors import CorruptTableError, MissingMetadataError
 from timeline.versions.head import Head
+from timeline.versions.past import line_of, past_state_of, read_past
 from timeline.versions.version_file import stated_by
 from timeline.versions.work_items import STAGED_TAG_PREFIX, WorkItem
 
@@ -23,7 +25,6 @@ WAP_ID = "wap.id"
 OWN_WAP_ID = "streaming-sink.wap-id"
 """In the place of `WAP_ID`, where other engines write to the table."""
 PUBLISHED_WAP_ID = "published-wap-id"
-SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 _OURS = "streaming-sink."
 _OF_ONE_SNAPSHOT = (properties.VERSION, properties.COMMIT_ID, properties.DIGEST, OWN_WAP_ID)
 
@@ -83,25 +84,37 @@ def find_picked(head: Head, item: WorkItem) -> Snapshot | None:
     """Return a snapshot in which a work item was staged, with its tag or without, and whose files another
     engine has brought to main since; None where there is none.
 
-    Main has it as its own, or a snapshot that names it as its source, or its files.
+    Main has it as its own, or a snapshot that names it as its source, or its files. What has expired of main
+    since the item was staged is looked for in the metadata files of before, as far as the log names them.
     """
     if not head.version.is_shared:
         return None
     own = [each for each in head.metadata.snapshots if wap_id_of(each) == item.wap_id]
     if not own:
         return None
-    main = list(head.main_snapshots())
-    known = {each.snapshot_id for each in main}
-    sources = {stated_by(each).get(SOURCE_SNAPSHOT_ID) for each in main}
     for each in own:
-        if each.snapshot_id in known or str(each.snapshot_id) in sources:
-            return each
         with suppress(MissingMetadataError):
             files = (file.file_path for file in staged_files(head, each))
             # A file by reference may be live by another commit (R28).
             if head.find_all_live(it for it in files if it.startswith(f"{head.metadata.location}/")):
                 return each
-    return None
+    line, sources = _main_since(head, {each.parent_snapshot_id for each in own})
+    named = {sources[each] for each in line if each in sources}
+    return next((each for each in own if each.snapshot_id in line or str(each.snapshot_id) in named), None)
+
+
+def _main_since(head: Head, starts: Set[int | None]) -> tuple[set[int], dict[int, str]]:
+    """Return main's snapshots back to all of `starts`, expired ones included, and what sources they state."""
+    now = past_state_of(head.metadata)
+    parents, sources = dict(now.parents), dict(now.sources)
+    past = read_past(head)
+    while not starts <= (line := set(line_of(now.main, parents))):
+        if (state := next(past, None)) is None:
+            break  # no log reaches so far
+        # Some catalogs cut the link to a parent that they remove: the earlier state has it.
+        parents |= {key: it for key, it in state.parents.items() if parents.get(key) is None}
+        sources = {**state.sources, **sources}
+    return line, sources
 
 
 def wap_id_of(snapshot: Snapshot) -> str | None:

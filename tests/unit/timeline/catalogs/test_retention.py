@@ -32,6 +32,8 @@ from timeline.retention import garbage, policy
 from timeline.retention.expired import pending_notes
 from timeline.retention.policy import snapshots_to_expire
 from timeline.table import Committed, Table
+from timeline.versions.past import SOURCE_SNAPSHOT_ID
+from timeline.versions.work_items import STAGED_TAG_PREFIX
 
 BRIEF = Retention(
     max_snapshot_age="1 minute", min_snapshots_to_keep=1, max_snapshots=5000, deletion_grace="1 minute"
@@ -70,9 +72,12 @@ def snapshot(place: int, commit: str | None = None, parent: int | None = None, *
     )
 
 
-def expired(snapshots: Sequence[Snapshot], tags: Sequence[int] = (), **bounds: str) -> list[int]:
+def expired(
+    snapshots: Sequence[Snapshot], tags: Sequence[int] = (), prefix: str = "tag-", **bounds: str
+) -> list[int]:
     pins = {
-        f"tag-{each}": SnapshotRef(snapshot_id=each, snapshot_ref_type=SnapshotRefType.TAG) for each in tags
+        f"{prefix}{each}": SnapshotRef(snapshot_id=each, snapshot_ref_type=SnapshotRefType.TAG)
+        for each in tags
     }
     main = next(s.snapshot_id for s in reversed(snapshots) if s.snapshot_id < 10_000)
     refs = {"main": SnapshotRef(snapshot_id=main, snapshot_ref_type=SnapshotRefType.BRANCH), **pins}
@@ -129,6 +134,14 @@ def test_what_others_have_beside_main_stays_and_stops_nothing() -> None:
 
 def test_what_a_tag_pins_stays() -> None:
     assert expired([*theirs(1, 5), *ours(6, 105)], [2, 4]) == [1, 3, 5]
+
+
+def test_a_cherry_pick_of_what_is_still_staged_stays_and_all_after_it() -> None:
+    """By it alone a worker sees that the item has landed, once its files were compacted."""
+    picked = snapshot(4, **{SOURCE_SNAPSHOT_ID: "10000"})
+    history = [*theirs(1, 3), picked, *ours(5, 150), snapshot(10_000, parent=3)]
+    assert expired(history, [10_000], STAGED_TAG_PREFIX) == [1, 2, 3]
+    assert expired(history, [10_000]) == list(range(1, 51)), "the tag is none of a staged item"
 
 
 # in a catalog -------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from timeline.catalogs.memory import Descent, check_memory
 from timeline.changes.changes import Append, Replace
 from timeline.errors import CommitConflictError
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.versions.staged import SOURCE_SNAPSHOT_ID, find_picked, find_staged, staged_files
+from timeline.versions.past import SOURCE_SNAPSHOT_ID
+from timeline.versions.staged import find_picked, find_staged, staged_files
 from timeline.versions.work_items import WorkItem, discarded_items, published_items
 
 ITEM = WorkItem("zone", 7)
@@ -53,6 +54,14 @@ def compact(kind: CatalogKind) -> None:
     other = kind.open()
     files = {file.location for file in other.head.live_files()}
     other.commit([Replace(frozenset(files), (kind.file([1, 2, 3]),))])
+
+
+def expire_all_but_main(kind: CatalogKind) -> None:
+    """Expire what of main is not its newest, as another engine does."""
+    other = kind.read()
+    held = {ref.snapshot_id for ref in other.metadata.refs.values()}
+    with other.maintenance.expire_snapshots() as expire:
+        expire.by_ids([each.snapshot_id for each in other.metadata.snapshots if each.snapshot_id not in held])
 
 
 def is_settled(table: Table) -> bool:
@@ -137,6 +146,32 @@ def test_one_that_was_picked_and_compacted_is_known_by_its_source(kind: CatalogK
     compact(kind)
     assert isinstance(staging.settle_picked(kind.open(), ITEM), Committed)
     assert is_settled(table)
+
+
+def test_one_that_was_picked_compacted_and_expired_is_known_by_the_log(
+    kind: CatalogKind, table: Table
+) -> None:
+    pick(kind, table)
+    compact(kind)
+    expire_all_but_main(kind)
+    with pytest.raises(CommitConflictError, match="another engine has brought to main"):
+        staging.publish_item(table, ITEM)
+    assert isinstance(staging.settle_picked(kind.open(), ITEM), Committed)
+    assert is_settled(table)
+    assert kind.rows() == [1, 2, 3]
+
+
+def test_one_that_was_picked_and_rolled_back_is_published(kind: CatalogKind, table: Table) -> None:
+    before = kind.read().metadata.current_snapshot_id
+    assert before is not None
+    pick(kind, table)
+    with kind.read().manage_snapshots() as manage:
+        manage.set_current_snapshot(before)
+    kind.open().commit([Append((kind.file([4]),))])
+    expire_all_but_main(kind)
+    assert staging.settle_picked(kind.open(), ITEM) is None
+    assert isinstance(staging.publish_item(kind.open(), ITEM), Committed)
+    assert kind.rows() == [1, 2, 3, 4]
 
 
 def test_main_that_was_set_to_the_staged_snapshot_has_it(kind: CatalogKind, table: Table) -> None:
