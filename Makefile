@@ -22,6 +22,9 @@ WORKERS = --numprocesses=$(1) --dist=loadfile --no-loadscope-reorder
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(abspath $(BIN)/python)
 
+# Hundreds of processes of the tests import the same modules: what the first one compiles is kept for the others.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,10 +98,12 @@ clean: ## remove what the other targets made, the virtual environment included
 java:
 	@.ci/require-java
 
-# A stamp per set of extras: each target installs what it needs, and only when pyproject.toml has changed.
+# A stamp per set of extras: each target installs what it needs, and only when pyproject.toml has changed. Without
+# PySpark's range here pip fetches the newest release, 450 MB, before it sees that the extras exclude it; and most
+# modules of what is installed are never imported, so that those that are get compiled then.
 $(VENV)/.installed-%: pyproject.toml | $(BIN)/python
 	@echo "installing streaming-sink[$*] into $(VENV); the first time this takes a few minutes"
-	@$(PIP) install --quiet --use-pep517 --editable '.[$*]'
+	@$(PIP) install --quiet --use-pep517 --no-compile --editable '.[$*]' 'pyspark<4.2'
 	@touch $@
 
 # The tests start dozens of JVMs: they share an archive of Spark's classes.
