@@ -6,14 +6,17 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyiceberg.table import StaticTable
 
-from tests.spark.streams import metadata_file
+from streaming_sink import Clustering, IcebergSink
+from tests.sinks import flat_sink
+from tests.spark.streams import SMALL, metadata_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 CHANGES = "user_id bigint, at bigint, region string, name string, op string"
 WIDE_CHANGES = CHANGES.replace("at bigint", "at decimal(38, 0)")
@@ -51,6 +54,21 @@ class Judge:
         return sorted(
             (change[:4] for *_, deletes, _, change in self.newest.values() if not deletes), key=repr
         )
+
+
+def start_clustering_stream(
+    spark: SparkSession, source: str, location: str, checkpoint: str, app_id: str
+) -> tuple[IcebergSink, StreamingQuery]:
+    """Start a stream of changes, in JSON files, that clusters its table: "a" in its batches, others beside."""
+    run: Literal["inline", "beside"] = "inline" if app_id == "a" else "beside"
+    sizes = {"target_file_bytes": "1MiB", "small_file_bytes": "64KiB"}
+    by_name = Clustering(every_commits=2, run=run, sort_by=["name"], **sizes)
+    # Small files are left to the passes.
+    options = {"sizing": SMALL, "fill_policy": "never", "clustering": by_name, **KEYED}
+    sink = flat_sink(location, app_id=app_id, **options)
+    stream = spark.readStream.schema(CHANGES).option("maxFilesPerTrigger", 1).json(source)
+    writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
+    return sink, writer.start()
 
 
 def random_changes(rng: random.Random, count: int, keys: int, start: int, width: int) -> list[Change]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from planners import FileSizing
-from streaming_sink import history
+from streaming_sink import IcebergSink, history
 from streaming_sink.upkeep import filler
 from tests.reports import lines, said
 from tests.sinks import flat_sink
@@ -127,8 +127,7 @@ def commit_merges(*arguments):
     return published
 fills.collect_results, fills.commit_merges = collect_results, commit_merges
 drain(spark, source, sink, checkpoint)
-if end != "finish":
-    began.wait()
+began.wait()
 if end == "stop":
     spark.stop()
     stopped.set()
@@ -151,7 +150,7 @@ def _run(folder, location, checkpoint, end):
 
 @pytest.mark.slow
 def test_neither_a_stopped_session_nor_a_killed_process_loses_a_row_and_the_next_run_fills(
-    tmp_path, location, checkpoint
+    spark, tmp_path, location, checkpoint
 ):
     source = tmp_path / "source"
     add_files(source, range(2))
@@ -169,7 +168,9 @@ def test_neither_a_stopped_session_nor_a_killed_process_loses_a_row_and_the_next
         assert ids_of(location) == source_ids(number + 1)
 
     add_files(source, [4])
-    finished = _run(source, location, checkpoint, "finish")
-    assert "FINISHED filled beside the stream: 2 files" in finished.stdout, finished.stdout + finished.stderr
+    sizing = FileSizing(max_file_bytes="8KiB", small_file_bytes="5KiB", fill_policy="always")
+    sink = IcebergSink(location, sizing=sizing, app_id="app")
+    drain(spark, source, sink, checkpoint)
+    assert said(sink.finish(120)).startswith("filled beside the stream: 2 files")
     assert ids_of(location) == source_ids(5)
     assert _small_files(location)[()] <= 1

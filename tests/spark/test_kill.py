@@ -5,6 +5,7 @@ STREAMING_SINK_KILLS=30 kills more often; STREAMING_SINK_KILL_SEED replays anoth
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from pathlib import Path
@@ -14,8 +15,9 @@ import duckdb_extension_avro
 import duckdb_extension_iceberg
 import pytest
 
+from tests.sinks import flat_sink
 from tests.spark.children import Child, Kills, last_batch
-from tests.spark.streams import add_files, ids_of, metadata_file, source_ids
+from tests.spark.streams import SMALL, add_files, ids_of, metadata_file, source_ids, start
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -26,18 +28,17 @@ FILES = 10 + 4 * KILLS
 ROWS = 50
 
 _CHILD = """
-import os, signal, sys
+import json, os, signal, sys
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from tests.sinks import flat_sink
 from tests.spark.streams import SMALL, start
-source, location, checkpoint, app_id, freezes_before, dies_after = sys.argv[1:]
+source, location, checkpoint, options, freezes_before, dies_after = sys.argv[1:]
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
 spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-fill = "beside" if app_id == "refunds" else "inline"
-sink = flat_sink(location, app_id=app_id, partition_by=["p"], sizing=SMALL, fill_policy="always", fill=fill)
+sink = flat_sink(location, sizing=SMALL, **json.loads(options))
 def land(batch, number):
     if number == int(freezes_before):
         print("FROZEN", flush=True)
@@ -51,14 +52,24 @@ try:
     query.awaitTermination()
 except StreamingQueryException as failure:
     print("FAILED", " ".join(str(failure).split()), flush=True)
-else:
-    print("DONE", flush=True)
 """
 
 
+def _options(app_id):
+    fill = "beside" if app_id == "refunds" else "inline"
+    return {"app_id": app_id, "partition_by": ["p"], "fill_policy": "always", "fill": fill}
+
+
 def _child(folder, location, errors, app_id="app", freezes_before=-1, dies_after=-1):
-    arguments = [folder / "source", location, folder / "checkpoint", app_id, freezes_before, dies_after]
+    options = json.dumps(_options(app_id))
+    arguments = [folder / "source", location, folder / "checkpoint", options, freezes_before, dies_after]
     return Child(_CHILD, arguments, errors)
+
+
+def _started_here(spark, folder, location, app_id="app"):
+    """Start a stream again in this process, which spares the test a JVM."""
+    sink = flat_sink(location, sizing=SMALL, **_options(app_id))
+    return start(spark, folder / "source", sink, str(folder / "checkpoint"))
 
 
 @pytest.fixture
@@ -77,7 +88,7 @@ def start_child(tmp_path, location):
 
 
 def test_two_streams_into_one_table_that_are_killed_at_random_moments_end_with_the_rows_of_both(
-    tmp_path, location, start_child
+    spark, tmp_path, location, start_child
 ):
     chance, kills = random.Random(SEED), Kills(most=2)
     names = ["orders", "refunds"]
@@ -97,14 +108,14 @@ def test_two_streams_into_one_table_that_are_killed_at_random_moments_end_with_t
             kills.record(committed=last_batch(location, name) > before[name])
         assert max(ids_of(location).values(), default=1) == 1
     kills.assert_half_came_after_a_commit()
-    for child in [start_child(tmp_path / name, app_id=name) for name in names]:
-        child.says("DONE")
+    for query in [_started_here(spark, tmp_path / name, location, name) for name in names]:
+        query.awaitTermination()
     assert ids_of(location) == source_ids(2 * FILES, ROWS)
     assert _duckdb_counts(location) == (2 * FILES * ROWS, 2 * FILES * ROWS)
 
 
 def test_an_old_run_that_thaws_after_a_new_one_took_over_is_fenced_and_doubles_nothing(
-    tmp_path, location, start_child
+    spark, tmp_path, location, start_child
 ):
     """The new run dies between our commit and Spark's: the old one goes on to a batch that is not its own."""
     add_files(tmp_path / "source", range(6), rows=ROWS)
@@ -117,7 +128,7 @@ def test_an_old_run_that_thaws_after_a_new_one_took_over_is_fenced_and_doubles_n
     old.thaw()
     assert "FencedError: a newer run of application 'app' has taken over this table" in old.says("FAILED")
     assert ids_of(location) == source_ids(3, ROWS)
-    start_child(tmp_path).says("DONE")
+    _started_here(spark, tmp_path, location).awaitTermination()
     assert ids_of(location) == source_ids(6, ROWS)
     assert _duckdb_counts(location) == (6 * ROWS, 6 * ROWS)
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from streaming_sink.reports.cluster_report import PLAN_ID
 from tests.readers import judges
-from tests.spark.changes import Judge, random_changes, rows_of
+from tests.spark.changes import Judge, random_changes, rows_of, start_clustering_stream
 from tests.spark.children import Child, Kills, last_batch
 from tests.spark.streams import head_of
 
@@ -29,40 +30,24 @@ PER_LIFE = 4
 """Batches that a life of a stream finds new."""
 
 _CHILD = """
-import os, sys
+import sys
 from pyspark.sql import SparkSession
-from streaming_sink import Clustering
-from tests.spark.changes import CHANGES, KEYED
-from tests.sinks import flat_sink
-from tests.spark.streams import SMALL
-source, location, checkpoint, app, finish = sys.argv[1:]
+from tests.spark.changes import start_clustering_stream
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
 spark = builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-run = {"a": "inline", "b": "beside"}[app]
-sizes = {"target_file_bytes": "1MiB", "small_file_bytes": "64KiB"}
-by_name = Clustering(every_commits=2, run=run, sort_by=["name"], **sizes)
-# Small files are left to the passes.
-sink = flat_sink(location, app_id=app, sizing=SMALL, fill_policy="never", clustering=by_name, **KEYED)
-stream = spark.readStream.schema(CHANGES).option("maxFilesPerTrigger", 1).json(source)
-query = stream.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint).start()
+sink, query = start_clustering_stream(spark, *sys.argv[1:])
 print("STARTED", flush=True)
-while not query.awaitTermination(0.2):
-    if os.path.exists(finish):
-        query.processAllAvailable()
-        query.stop()
-        break
-sink.finish()
-print("DONE", flush=True)
+query.awaitTermination()
 """
 
 
 def test_two_streams_that_are_killed_and_cluster_end_with_the_last_change_of_each_key(
-    tmp_path: Path,
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     chance, kills, judge = random.Random(SEED), Kills(), Judge()
-    location, finish = str(tmp_path / "table"), tmp_path / "finish"
+    location = str(tmp_path / "table")
 
     def add_changes(app: str, life: int) -> None:
         for number in range(life * PER_LIFE, (life + 1) * PER_LIFE):
@@ -79,9 +64,11 @@ def test_two_streams_that_are_killed_and_cluster_end_with_the_last_change_of_eac
     with ExitStack() as ending:
         errors = ending.enter_context((tmp_path / "errors").open("w"))
 
+        def arguments(app: str) -> list[str]:
+            return [str(tmp_path / app), location, str(tmp_path / f"checkpoint-{app}"), app]
+
         def start(app: str) -> Child:
-            arguments = [tmp_path / app, location, tmp_path / f"checkpoint-{app}", app, finish]
-            child = Child(_CHILD, arguments, errors)
+            child = Child(_CHILD, arguments(app), errors)
             ending.callback(child.kill)
             return child
 
@@ -101,9 +88,11 @@ def test_two_streams_that_are_killed_and_cluster_end_with_the_last_change_of_eac
         kills.assert_half_came_after_a_commit()
         for app in "ab":
             add_changes(app, LIVES)
-        finish.touch()
-        for child in [start(app) for app in "ab"]:
-            child.says("DONE")
+    # Their last lives are in this process, which spares the test two JVMs.
+    for sink, query in [start_clustering_stream(spark, *arguments(app)) for app in "ab"]:
+        query.processAllAvailable()
+        query.stop()
+        sink.finish(400)
     names = ("user_id", "at", "region", "name")
     expected = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in judge.rows], schema=_ROWS)
     judges.assert_all_readers_agree(location, expected, readers=("pyiceberg", "duckdb"))
