@@ -59,7 +59,7 @@ class Judge:
 def start_clustering_stream(
     spark: SparkSession, source: str, location: str, checkpoint: str, app_id: str
 ) -> tuple[IcebergSink, StreamingQuery]:
-    """Start a stream of changes, in JSON files, that clusters its table: "a" in its batches, others beside."""
+    """Start a stream of changes, in JSON files, that clusters: "a" in its batches, others beside it."""
     run: Literal["inline", "beside"] = "inline" if app_id == "a" else "beside"
     sizes = {"target_file_bytes": "1MiB", "small_file_bytes": "64KiB"}
     by_name = Clustering(every_commits=2, run=run, sort_by=["name"], **sizes)
