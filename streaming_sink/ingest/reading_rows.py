@@ -34,7 +34,7 @@ class RowReading:
 
     def fit(self, parts: SinkParts, fitted: FittedItem) -> FittedItem:
         """Return the target with the rules of its rows, where the table has all columns that they need."""
-        came = parts.keys.written_schema(fitted.profiled.columns)
+        came = parts.operation.written_schema(fitted.profiled.columns)
         target = parts.destination.fit(fitted.target, came, self.writing.transaction)
         rules = parts.rules.of(self._rows(fitted), target.schema, target.misfits)
         return replace(fitted, target=target, rules=rules)

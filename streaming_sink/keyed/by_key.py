@@ -35,7 +35,6 @@ from streaming_sink.writing.target import Target
 from streaming_sink.writing.writer import WriteResult
 from timeline.changes.changes import Append, Change
 from timeline.changes.key_changes import (
-    AllowDuplicates,
     DeclareKey,
     KeysResolved,
     check_key_has_its_columns,
@@ -73,29 +72,24 @@ class KeyedWrite:
 
 
 class ChangesByKey:
-    """What a sink with a key does otherwise than one that inserts; without a key, only the refusal to insert
-    into a keyed table.
-    """
+    """What a sink with a key does: its rows change those of the same key."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, keys: WriteByKey) -> None:
         self._options = options
-        self._keys: WriteByKey | None = options.keys
+        self._keys = keys
         self._searched = SearchedFiles(
-            in_partitions=options.keys is not None and options.keys.key_scope == PARTITION_SCOPE,
-            indexed_from=None if options.keys is None else indexed_from(options.keys),
+            in_partitions=keys.key_scope == PARTITION_SCOPE, indexed_from=indexed_from(keys)
         )
-        self._upkeep = None if options.keys is None else KeyUpkeep(options.keys, self._searched)
+        self._upkeep = KeyUpkeep(keys, self._searched)
 
     def written_schema(self, came: spark.StructType) -> spark.StructType:
         """Return the columns of a batch that the table gets."""
-        return came if self._keys is None else written_schema(self._keys, came)
+        return written_schema(self._keys, came)
 
     def changes(self, batch: DataFrame, target: Target) -> DataFrame:
         """Return the batch with what its rows are to do, where not all of them are rows of the table.
         SchemaMismatchError for a batch of deletes that does not say in which partitions.
         """
-        if self._keys is None:
-            return batch
         if self._keys.deletes_only and self._keys.key_scope == PARTITION_SCOPE:
             sources = [field.source[0] for field in partition_sources(target.schema, target.spec)]
             if missing := [name for name in sources if name not in batch.columns]:
@@ -109,16 +103,6 @@ class ChangesByKey:
         """Raise KeyConflictError or SchemaMismatchError where this sink may not write to the table."""
         head = target.head
         declared = None if head is None else key_of(head.properties)
-        if self._keys is None:
-            if declared is not None and head is not None and not self._options.allow_duplicates:
-                raise KeyConflictError(
-                    f"the table has the key {declared.describe(head.schema)}, and this sink inserts rows"
-                    " without a look at their keys: give it an Upsert with that key, or"
-                    f" Append(allow_duplicates=True) if its keys are new: {self._options.location}",
-                    location=self._options.location,
-                    version=head.number,
-                )
-            return
         if declared is not None and head is not None:
             check_key_has_its_columns(declared, head)
         key = self._key_for(target)
@@ -138,12 +122,8 @@ class ChangesByKey:
                 version=head.number,
             )
 
-    def begin(self, target: Target) -> KeyedWrite | None:
-        """Return how a batch finds the rows that it replaces: in every live file of the known head. None
-        where the sink only inserts.
-        """
-        if self._keys is None:
-            return None
+    def begin(self, target: Target) -> KeyedWrite:
+        """Return how a batch finds the rows that it replaces: in every live file of the known head."""
         assert target.table is not None  # it was created before
         columns = key_columns(target.table.head, self._keys, target.schema)
         index = KeyIndex(target.table.store, columns)
@@ -171,7 +151,6 @@ class ChangesByKey:
         """Return the key that this sink means. Deletes bring no values: they leave the table's columns to be
         updated in part, or not, as they are.
         """
-        assert self._keys is not None
         key = table_key(self._keys, target.schema)
         declared = None if target.head is None else key_of(target.head.properties)
         if self._keys.deletes_only and declared is not None:
@@ -182,17 +161,15 @@ class ChangesByKey:
         """Have the key index kept beside the stream, where batches as this one need it, by the partitions
         that it has `touched`.
         """
-        if self._upkeep is not None:
-            self._upkeep.after_commit(table.store, table.head, touched)
+        self._upkeep.after_commit(table.store, table.head, touched)
 
     def forget_index(self) -> None:
         """Read the table's key index anew for the next batch: a task could not read a run of it."""
         self._searched.forget_runs()
 
     def finish(self, timeout_seconds: float | None) -> None:
-        """Wait for the upkeep of the index, if any. TimeoutError if it takes longer."""
-        if self._upkeep is not None:
-            self._upkeep.finish(timeout_seconds)
+        """Wait for the upkeep of the index. TimeoutError if it takes longer."""
+        self._upkeep.finish(timeout_seconds)
 
     def commit(
         self,
@@ -209,11 +186,7 @@ class ChangesByKey:
         Where others have moved rows in the meantime, these are looked for again, and only these: what was
         written stays as it is. RowsChangedError where that cannot help; write the batch again.
         """
-        if write is None:
-            allows = [AllowDuplicates()] if self._options.allow_duplicates else []
-            # Rows that are all quarantined have a snapshot that says so; an item without rows has none.
-            appends = [Append(added)] if added or result.all_rows else []
-            return publish([*appends, *allows]), ()
+        assert write is not None  # as `begin` has made it
         write = replace(write, resolution=write.resolution.leaving(found_by_tasks(result)))
         parquet = parquet_settings(target.properties, target.schema)
         deletes = RowDeletes(table.store, ids, parquet)

@@ -83,7 +83,7 @@ class BatchRows:
         """Return the columns that the table gets."""
         # For any other application the column that marks rows as replayed is a reserved name.
         replays = self.transaction.app_id.startswith(REPLAY_APP)
-        return parts.keys.written_schema(came_schema(self.batch) if replays else self.batch.schema)
+        return parts.operation.written_schema(came_schema(self.batch) if replays else self.batch.schema)
 
     def _settled(self, target: Target) -> Target | Settled:
         """Return the target, or what it is where the table has the batch."""

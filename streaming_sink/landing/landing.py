@@ -11,11 +11,11 @@ from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
 
 from planners.model import TablePartition
-from streaming_sink.keyed.by_key import ChangesByKey
 from streaming_sink.landing import outcomes
 from streaming_sink.landing.batch_rows import BatchRows
 from streaming_sink.landing.checking import RulesOfBatches, delete_written
 from streaming_sink.landing.judging import judge
+from streaming_sink.landing.operations import operation_of
 from streaming_sink.landing.requests import changes_beside, fills_of, request_of
 from streaming_sink.landing.row_writing import RowWriting
 from streaming_sink.landing.run_states import RunState, RunStates
@@ -55,9 +55,9 @@ class Landing:
         """`upkeep`: the options of the passes beside, where they are others."""
         self.options = options
         self._destination = destination or Destination(options)
-        quarantine = Quarantine(options)
-        self._keys = ChangesByKey(options)
-        self._parts = SinkParts(options, self._destination, RulesOfBatches(options), self._keys, quarantine)
+        quarantine, rules = Quarantine(options), RulesOfBatches(options)
+        self._operation = operation_of(options)
+        self._parts = SinkParts(options, self._destination, rules, self._operation, quarantine)
         self._seconds: list[SecondTable] = [quarantine]
         if options.change_log is not None:
             self._seconds.append(ChangeLog(options, options.change_log))
@@ -71,7 +71,7 @@ class Landing:
 
     def finish(self, timeout_seconds: float | None, *, at_rest: bool = True) -> list[MaintenanceReport]:
         """Wait for the passes beside the stream, as `Maintenance.finish`."""
-        self._keys.finish(timeout_seconds)
+        self._operation.finish(timeout_seconds)
         every = (self._maintenance, *(each.maintenance for each in self._seconds))
         return [report for each in every for report in each.finish(timeout_seconds, at_rest=at_rest)]
 
@@ -207,7 +207,7 @@ class Landing:
         with steps("head"):
             opened = source.open(self._parts, fresh=fresh)
             if isinstance(opened, Target):
-                self._keys.check(opened)
+                self._operation.check(opened)
             return opened
 
     def _fitted(
@@ -245,9 +245,10 @@ class Landing:
         def publish(changes: Sequence[Change]) -> Committed | AlreadyCommitted:
             return source.publish(table, replace(request, changes=(*changes, *request.changes)))
 
-        new = tuple(data_file(file, target.spec) for file in written.result.new)
+        result = written.result
+        new = tuple(data_file(file, target.spec) for file in result.new)
         try:
-            return self._keys.commit(table, target, written.keyed, written.result, new, written.ids, publish)
+            return self._operation.commit(table, target, written.keyed, result, new, written.ids, publish)
         except SchemaMismatchError as changed:
             # Another engine has dropped, narrowed or required a column since the batch was checked against
             # it: the batch is checked against the new schema, which may not concern it.
@@ -270,7 +271,7 @@ class Landing:
         maintained = self._maintenance.after_commit(
             session, table, self._destination.reservations, touched, steps
         )
-        self._keys.after_commit(table, touched)
+        self._operation.after_commit(table, touched)
         return maintained
 
     def _skip(

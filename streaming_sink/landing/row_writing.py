@@ -56,14 +56,14 @@ class RowWriting:
         other rows were written than counted, or the table's key index has changed.
         """
         target, rules, destination = fitted.target, fitted.rules, parts.destination
-        changes = apply_rules(parts.keys.changes(batch, target), rules)
+        changes = apply_rules(parts.operation.changes(batch, target), rules)
         cores, skips_unfit = parallelism(self.session), rules.unfit != REFUSE
         preparing = prepared(
             changes, target, destination, parts.options, self.experience, cores, steps, skips_unfit
         )
         with preparing as (rows, planned), steps("write"):
             ids = file_ids(fitted, self.transaction)
-            keyed = parts.keys.begin(target)
+            keyed = parts.operation.begin(target)
             joined = [file.path for bucket in planned.plan.buckets for file in bucket.inputs]
             stated = {} if target.head is None or not joined else stated_metrics(target.head, joined)
             job = worker_job(
@@ -80,7 +80,7 @@ class RowWriting:
             try:
                 result = write(rows, job, planned.routing, target.schema)
             except IndexChangedError:
-                parts.keys.forget_index()
+                parts.operation.forget_index()
                 raise
             written = Written(fitted, planned, ids, result, keyed)
         check_as_counted(planned, written.result)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from streaming_sink.keyed.by_key import ChangesByKey
 from streaming_sink.landing.checking import RulesOfBatches
+from streaming_sink.landing.operations import Operation
 from streaming_sink.landing.stages import CommitRequest, Fitted, Settled, Written
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.reports.reporting import Steps
@@ -30,7 +30,7 @@ class SinkParts:
     options: SinkOptions
     destination: Destination
     rules: RulesOfBatches
-    keys: ChangesByKey
+    operation: Operation
     quarantine: Quarantine
 
 

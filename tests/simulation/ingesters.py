@@ -44,7 +44,8 @@ from timeline.errors import (
 )
 from timeline.slots.numbered import NumberedLog
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.versions.staged import PUBLISHED_WAP_ID, SOURCE_SNAPSHOT_ID, find_staged, staged_files
+from timeline.versions.past import SOURCE_SNAPSHOT_ID
+from timeline.versions.staged import PUBLISHED_WAP_ID, find_staged, staged_files
 from timeline.versions.work_items import PlanOfItem, WorkItem, discarded_items, published_items, settled_items
 
 APP = "ingest-simulated"

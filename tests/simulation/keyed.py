@@ -201,7 +201,7 @@ class Keyed:
         sim, run_id = self.sim, f"run-{self.sim.number()}"
         epoch: int | None = None
         options = SimpleNamespace(keys=keys, allow_duplicates=False, location=LOCATION, table=LOCATION)
-        by_key = ChangesByKey(options)  # type: ignore[arg-type]
+        by_key = ChangesByKey(options, keys)  # type: ignore[arg-type]
         batch = query.committed + 1
         while batch < query.limit:
             if batch == len(query.works):
@@ -253,7 +253,6 @@ class Keyed:
             ids = FileIds(first_id_time(process, head), transaction.app_id, transaction.batch)
             by_key.check(target)
             write = by_key.begin(target)
-            assert write is not None
             changes = self.judge.batches[work.app, work.query, work.batch][1]
             sim.tell(name, f"WRITE {transaction} on version {head.number}: {_said(changes)}")
             result, files = write_changes(

@@ -44,7 +44,7 @@ KEYS = Upsert(key=("id",), sequence_by="p")
 
 def changes_by_key() -> ChangesByKey:
     options: Any = SimpleNamespace(keys=KEYS, allow_duplicates=False, location="memory://t")
-    return ChangesByKey(options)
+    return ChangesByKey(options, KEYS)
 
 
 def target_of(table: Table) -> Target:
@@ -71,7 +71,6 @@ def test_a_sleeper_looks_for_keys_in_a_newer_head(shore: Shore) -> None:
     with pytest.raises(MissingMetadataError):
         searched(sleeper)
     write = changes_by_key().begin(target_of(sleeper))
-    assert write is not None
     assert {file.location for file in write.job.files} == shore.live()
     assert write.resolution.looked == Looked.at(sleeper.head)
     before = replace(write, resolution=replace(write.resolution, looked=Looked()))
@@ -95,7 +94,6 @@ def test_rows_that_came_before_the_key_was_declared_have_the_batch_planned_again
     keyed = changes_by_key()
     keyed.check(target)
     write = keyed.begin(target)
-    assert write is not None
     theirs, own = lake.file(), lake.file()
     lake.table.commit([Append((theirs,))])
     tries: list[list[Change]] = []
@@ -119,7 +117,6 @@ def test_keys_are_not_looked_for_again_once_a_column_of_the_key_was_dropped(colu
     """By the simulator, seed 6000193: it was a KeyError of the column."""
     lake = Lake()
     write = changes_by_key().begin(target_of(lake.table))
-    assert write is not None
 
     def drop(metadata: TableMetadataV2) -> dict[str, object]:
         left = [each for each in metadata.schema().fields if each.name != column]
@@ -137,7 +134,6 @@ def test_a_batch_declares_the_key_of_a_table_without_rows() -> None:
     target = target_of(lake.table)
     keyed = changes_by_key()
     write = keyed.begin(target)
-    assert write is not None
     assert write.declares
     ids = FileIds(lake.clock.now_ms, "app", 1)
     keyed.commit(

@@ -133,7 +133,6 @@ def test_batches_and_passes_over_ten_thousand_data_files_make_few_files_and_requ
 def test_a_second_look_reads_each_delete_file_once() -> None:
     ocean = Ocean()
     write = changes_by_key().begin(target_of(ocean.table))
-    assert write is not None
     positions = {file.file_path: np.array([7, 8]) for file in ocean.files}
     before = write.resolution.leaving(positions)
     ocean.delete(8)
