@@ -128,8 +128,6 @@ class Buffer:
     rules: PlanningRules
     is_planned: Callable[[FileKey], bool]
     """Whether a plan has a version of a file already; asked once for each file that is received."""
-    duplicates: int = 0
-    """Announcements of files that waited or were planned already."""
     _groups: dict[str, _Group] = field(default_factory=dict)
     _group_of: dict[FileKey, str] = field(default_factory=dict)
 
@@ -148,7 +146,6 @@ class Buffer:
         for file in files:
             key = file.key
             if key in self._group_of or self.is_planned(key):
-                self.duplicates += 1
                 continue
             name = file.partition if self.rules.per_partition else ""
             self._group_of[key] = name

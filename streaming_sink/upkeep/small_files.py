@@ -57,7 +57,8 @@ def warning(counted: SmallFiles, options: SinkOptions) -> str:
 def _advice(options: SinkOptions) -> str:
     if options.fills:
         return (
-            "fills fall behind; see dropped_fills of the reports, and if a plan reserves the files (`plans`)"
+            "fills fall behind; see dropped_fills of the reports, and if a plan reserves the files (`plans`)."
+            " `streaming-sink cluster` merges many at once, in another process"
         )
     if options.clustering is None:
         return "nothing merges them; let the sink fill, or give it clustering=Clustering(...)"

@@ -43,6 +43,9 @@ _NO_ACCESS = (
 )
 """Glue says so with a status of 400."""
 
+_NO_PRIVILEGE = "42501"
+"""SQL's state of a statement that its user may not run, which PostgreSQL then does not run."""
+
 
 def is_refusal(failure: Exception) -> bool:
     """Return whether a catalog says that this request had no effect; a copy of it may have had it before.
@@ -50,6 +53,8 @@ def is_refusal(failure: Exception) -> bool:
     """
     if _status_of(failure) in range(400, 500):
         return _code_of(failure) not in _TIMED_OUT
+    if _sql_state_of(failure) == _NO_PRIVILEGE:
+        return True
     return isinstance(failure, _REFUSALS) and not isinstance(failure, ValidationError)
 
 
@@ -76,7 +81,9 @@ def is_access_refused(failure: BaseException | None) -> bool:
     if isinstance(failure, ForbiddenError | UnauthorizedError):
         return True
     return isinstance(failure, Exception) and (
-        _status_of(failure) in (401, 403) or _code_of(failure) in _NO_ACCESS
+        _status_of(failure) in (401, 403)
+        or _code_of(failure) in _NO_ACCESS
+        or _sql_state_of(failure) == _NO_PRIVILEGE
     )
 
 
@@ -96,6 +103,12 @@ def _status_of(failure: Exception) -> int:
 
 def _code_of(failure: Exception) -> str:
     return str(_answer_of(failure).get("Error", {}).get("Code", ""))
+
+
+def _sql_state_of(failure: Exception) -> str:
+    """Return the state by which psycopg or psycopg2 says what a statement has met; "" for other errors."""
+    error = getattr(failure, "orig", None)
+    return str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
 
 
 def _answer_of(failure: Exception) -> dict[str, Any]:

@@ -20,7 +20,6 @@ _LOG = logging.getLogger("streaming_sink")
 _REPLAYS = re.compile(r"(@\d+)+$")
 _FEW = 10
 """Files of a folder that are looked up one by one: a LIST is a request for each thousand of its objects."""
-FORMATS = ("parquet", "json", "csv", "avro")
 _ENDINGS = {
     ".parquet": "parquet",
     ".json": "json",

@@ -78,7 +78,6 @@ def test_the_deadline_is_that_of_what_still_waits() -> None:
 def test_the_same_file_is_one_entry_and_a_replaced_one_is_another() -> None:
     waiting = buffer(PlanningRules(), {file(3).key})
     waiting.receive([file(1), file(1, at=9), replace(file(1), identity="v2"), file(3)])
-    assert waiting.duplicates == 2
     assert waiting.waiting == {"": (2, 20, 0)}
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
-from timeline.catalogs.answers import is_forbidden, is_refusal
+from timeline.catalogs.answers import is_access_refused, is_forbidden, is_refusal
 
 
 def of_aws(code: str, status: int) -> ClientError:
@@ -35,3 +37,12 @@ def test_a_time_out_is_no_refusal_whatever_its_status(failure: Exception, refuse
 def test_what_aws_denies_is_forbidden() -> None:
     assert is_forbidden(of_aws("AccessDeniedException", 400))
     assert not is_forbidden(of_aws("ConcurrentModificationException", 400))
+
+
+def test_what_postgresql_denies_had_no_effect_and_other_errors_may_have_had_it() -> None:
+    denied = ProgrammingError("UPDATE iceberg_tables", {}, psycopg.errors.InsufficientPrivilege("denied"))
+    assert is_refusal(denied)
+    assert is_access_refused(denied)
+    lost = OperationalError("COMMIT", {}, psycopg.OperationalError("server closed the connection"))
+    assert not is_refusal(lost)
+    assert not is_access_refused(lost)
