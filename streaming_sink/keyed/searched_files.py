@@ -20,12 +20,15 @@ from streaming_sink.tasks.key_index.index import KeyIndex
 from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.key_index.runs import MOST_FILES
 from streaming_sink.tasks.keys.keyed_files import KeyedFiles
-from streaming_sink.tasks.keys.scanning import KeyedFile, scope_salt
+from streaming_sink.tasks.keys.scanning import TABLE_SALT, KeyedFile, partition_salt
 from timeline.manifests.contents import is_data
 from timeline.manifests.entries import LiveFile
 from timeline.manifests.lookup import find_files
 from timeline.manifests.packed import PackedFiles
 from timeline.versions.head import Head
+
+_FOUND_AT_ONCE = 16 * 1024
+"""Files whose places are looked up together: that takes a third less time, and a MiB or two."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class SearchedFiles:
         """
         manifests = [it for it in head.manifests if is_data(it)]
         has_index = self._indexed_from is not None and listed_rows(manifests) >= self._indexed_from
-        # A footer is read once, and not kept: it has the locations of all files of its run.
+        # A footer is read once, and not kept: it has all files of its run.
         listed = index.run_paths() if has_index else ()
         runs_changed = self._places.move_to(listed, lambda path: index.find_footer(path, OpenRuns()))
         self._move_to(head, manifests, runs_changed=runs_changed)
@@ -98,21 +101,32 @@ class SearchedFiles:
         if runs_changed:
             self._held = {path: held for path, held in self._held.items() if self._is_right(held)}
         missing = (it for it in manifests if it.manifest_path not in self._held)
-        for manifest in head.manifest_files.ahead(missing):
-            files = self._keyed(head, head.manifest_files.columns(manifest))
-            self._held[manifest.manifest_path] = _hold(files, self._places.of(files), paths)
+        read = head.manifest_files.ahead(missing)
+        keyed = ((it, self._keyed(head, head.manifest_files.columns(it, once=True))) for it in read)
+        for group in _groups(keyed):
+            found = self._places.of(np.concatenate([it.fingerprints() for _, it in group], axis=1))
+            ends = np.cumsum([len(files) for _, files in group])
+            for (manifest, files), places in zip(group, np.split(found, ends[:-1]), strict=True):
+                self._held[manifest.manifest_path] = _hold(files, places, paths)
 
     def _is_right(self, held: _Held) -> bool:
         """Return whether no run of a manifest's files has left, and none of the others has come into one."""
         stay = held.covered.keys() <= set(self._places.paths)
-        return stay and bool((self._places.of(KeyedFiles.of(held.files)) == NOWHERE).all())
+        return stay and bool((self._places.of(KeyedFiles.of(held.files).fingerprints()) == NOWHERE).all())
 
     def _keyed(self, head: Head, columns: PackedFiles) -> KeyedFiles:
-        for location in columns.locations[:1]:
-            check_spec(head, self._in_partitions, columns.spec_id, location)
-        salts = [scope_salt(self._in_partitions, values) for values in columns.partitions]
-        rows, scope = np.array(columns.rows, np.int64), np.array(columns.partition, np.int32)
-        return KeyedFiles(columns.locations, rows, salts, scope)
+        if columns.spec_id != head.spec.spec_id:
+            for location in columns.locations[:1]:
+                check_spec(head, self._in_partitions, columns.spec_id, location)
+        rows, salts, scope = (
+            np.array(columns.rows, np.int64),
+            [TABLE_SALT],
+            np.zeros(len(columns.rows), np.int32),
+        )
+        if self._in_partitions:
+            salts = [partition_salt(values) for values in columns.partitions]
+            scope = np.array(columns.partition, np.int32)
+        return KeyedFiles(lambda: columns.locations, columns.hashes, rows, salts, scope)
 
     def _with_deletes(self, head: Head, manifests: Sequence[ManifestFile]) -> Iterator[LiveFile]:
         """Yield the files that delete files may apply to, some more than once."""
@@ -128,6 +142,21 @@ def listed_rows(manifests: Iterable[ManifestFile]) -> int:
     """Return how many rows the data files of manifests have, deleted ones too, as their list says."""
     rows = ((it.added_rows_count or 0) + (it.existing_rows_count or 0) for it in manifests if is_data(it))
     return sum(rows)
+
+
+def _groups(
+    keyed: Iterable[tuple[ManifestFile, KeyedFiles]],
+) -> Iterator[Sequence[tuple[ManifestFile, KeyedFiles]]]:
+    """Yield manifests with their files, some at a time."""
+    group, files = list[tuple[ManifestFile, KeyedFiles]](), 0
+    for each in keyed:
+        group.append(each)
+        files += len(each[1])
+        if files >= _FOUND_AT_ONCE:
+            yield group
+            group, files = [], 0
+    if group:
+        yield group
 
 
 def _hold(files: KeyedFiles, places: np.ndarray, runs: Sequence[str]) -> _Held:

@@ -2,9 +2,10 @@
 
 Layout, of little-endian words::
 
-    magic       8 bytes, which say whose index it is
+    magic       8 bytes, which say whose index it is, and which facts its runs have
     blocks      the columns of so many entries at most, one column after the other
-    footer      JSON: facts of the index, and of each block its entries, their first word, their last, CRC-32
+    footer      JSON: facts of the index, and of each block its entries, their first word, their last, CRC-32;
+                behind a line feed what the index attaches to its facts
     trailer     the footer's length, the format's version, a CRC-32 of both and of the footer, magic
 
 The first column has the words, in ascending order. Checksums cover every byte between the two magics: the
@@ -17,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from mmap import mmap
@@ -30,8 +31,8 @@ from streaming_sink.tasks.errors import UnusableRunError
 
 WORD = np.dtype("<u8")
 _VERSION = 2
-"""Another one where the columns or the facts of an index change, too."""
-_TRAILER = struct.Struct("<QII8s")
+_MAGIC_BYTES = 8
+_TRAILER = struct.Struct(f"<QII{_MAGIC_BYTES}s")
 _TAIL_BYTES = 64 * 1024
 """Read from the end at first: one request for the footer of some hundred blocks and facts."""
 
@@ -48,10 +49,18 @@ class RunBlock(NamedTuple):
 class RunWriter:
     """Writes a run: its entries in ascending order, then `finish`."""
 
-    def __init__(self, output: BinaryIO, magic: bytes, facts: dict[str, Any], block_entries: int) -> None:
+    def __init__(
+        self,
+        output: BinaryIO,
+        magic: bytes,
+        facts: dict[str, Any],
+        block_entries: int,
+        attached: bytes | None = None,
+    ) -> None:
         self._output = output
         self._magic = magic
         self._facts = facts
+        self._attached = b"" if attached is None else b"\n" + attached
         self._block_entries = block_entries
         self._blocks: list[RunBlock] = []
         output.write(magic)
@@ -71,7 +80,8 @@ class RunWriter:
 
     def finish(self) -> None:
         """End the run. The output is whole when its owner closes it."""
-        footer = json.dumps({**self._facts, "blocks": self._blocks}, separators=(",", ":")).encode()
+        facts = json.dumps({**self._facts, "blocks": self._blocks}, separators=(",", ":")).encode()
+        footer = facts + self._attached
         self._output.write(footer + _trailer(footer, self._magic))
 
 
@@ -84,6 +94,7 @@ class RunLayout:
     blocks: tuple[RunBlock, ...]
     starts: tuple[int, ...]
     """The place of each block in the file, and that of the footer."""
+    attached: bytes = b""
 
     @property
     def entries(self) -> int:
@@ -134,35 +145,42 @@ class RunLayout:
 
 
 def read_layout(
-    file: BinaryIO, magic: bytes, dtypes_of: Callable[[dict[str, Any]], Iterable[np.dtype]]
+    file: BinaryIO,
+    magic: bytes,
+    dtypes_of: Callable[[dict[str, Any]], Iterable[np.dtype]],
+    *,
+    earlier: Collection[bytes] = (),
 ) -> tuple[dict[str, Any], RunLayout]:
     """Return the facts and the layout of a run in a seekable file, by one request, two where its footer is
-    long. `dtypes_of` returns the types of the columns of a run with these facts.
+    long. `dtypes_of` returns the types of the columns of a run with these facts. `earlier`
+    are the magics of runs that other releases have written, with other facts.
 
-    UnusableRunError where the file is no whole run of the index with this magic.
+    UnusableRunError where the file is no whole run with one of these magics.
     """
     size = file.seek(0, os.SEEK_END)
     start = max(0, size - _TAIL_BYTES)
     file.seek(start)
     tail = file.read(size - start)
-    if len(tail) < _TRAILER.size or tail[-len(magic) :] != magic:
+    found = tail[-_MAGIC_BYTES:]
+    if len(tail) < _TRAILER.size or found not in (magic, *earlier):
         raise UnusableRunError(f"not a whole run: {size} bytes")
     length, version, _, _ = _TRAILER.unpack(tail[-_TRAILER.size :])
     begin = size - _TRAILER.size - length
-    if version != _VERSION or begin < len(magic):
+    if version != _VERSION or begin < _MAGIC_BYTES:
         raise UnusableRunError(f"a run of format {version}, with a footer of {length} bytes in {size}")
     if begin < start:
         file.seek(begin)
         tail = file.read(size - begin)
     footer = tail[-_TRAILER.size - length : -_TRAILER.size]
-    if _trailer(footer, magic) != tail[-_TRAILER.size :]:
+    if _trailer(footer, found) != tail[-_TRAILER.size :]:
         raise UnusableRunError("the footer of a run is damaged")
-    facts = json.loads(footer)
+    spelled, _, attached = footer.partition(b"\n")
+    facts = json.loads(spelled)
     blocks = tuple(RunBlock(*each) for each in facts.pop("blocks"))
     dtypes = tuple(dtype.newbyteorder("<") for dtype in dtypes_of(facts))
     entry_bytes = sum(dtype.itemsize for dtype in dtypes)
-    starts = tuple(accumulate((block.entries * entry_bytes for block in blocks), initial=len(magic)))
-    layout = RunLayout(magic, dtypes, blocks, starts)
+    starts = tuple(accumulate((block.entries * entry_bytes for block in blocks), initial=_MAGIC_BYTES))
+    layout = RunLayout(found, dtypes, blocks, starts, attached)
     if starts[-1] != begin:
         raise UnusableRunError(f"a run of {layout.entries} entries in {size} bytes")
     return facts, layout

@@ -22,8 +22,8 @@ from timeline.stores.base import Store
 
 _LOG = logging.getLogger("timeline")
 KEPT_BYTES = 64 * 1024 * 1024
-"""Of packed files in memory: some two million. They are made objects again in a twentieth of the time that
-their manifests take.
+"""Of packed files in memory: some one and a half million. They are made objects again in a twentieth of the
+time that their manifests take.
 """
 
 
@@ -52,9 +52,11 @@ class PackedManifests:
     pack them.
     """
 
-    def find(self, manifest: ManifestFile, *, may_have_copy: bool) -> tuple[PackedFiles, bool] | None:
+    def find(
+        self, manifest: ManifestFile, *, may_have_copy: bool, keep: bool = True
+    ) -> tuple[PackedFiles, bool] | None:
         """Return the files of a manifest, and whether they are from a copy; None where neither memory nor a
-        copy has them, as far as this process knows.
+        copy has them, as far as this process knows. A copy that is read is kept in memory, if `keep`.
         """
         kept = self._kept.get(manifest.manifest_path)
         if kept is None and may_have_copy:
@@ -65,7 +67,8 @@ class PackedManifests:
                 # Damaged, or of another release: maintenance writes it anew.
                 self._known_copies().discard(copy_path(manifest.manifest_path))
             return None
-        self._keep(manifest, kept)
+        if keep or manifest.manifest_path in self._kept:
+            self._keep(manifest, kept)
         return files, kept.is_copy
 
     def keeps(self, manifest: ManifestFile) -> bool:

@@ -76,7 +76,8 @@ class ManifestFiles:
         """
         if (known := self.known(manifest)) is not None:
             return known
-        if not is_data(manifest) or (packed := self._find_packed(manifest)) is None:
+        packed = self.packed.find(manifest, may_have_copy=is_large(manifest)) if is_data(manifest) else None
+        if packed is None:
             return self.read_contents(manifest)
         columns, is_copy = packed
         files = {file.location: file for file in columns.files()}
@@ -84,11 +85,20 @@ class ManifestFiles:
         self.cache.put(manifest.manifest_path, contents)
         return contents
 
-    def columns(self, manifest: ManifestFile) -> PackedFiles:
-        """Return the live files of a manifest of data files as columns."""
-        if self.known(manifest) is None and (found := self._find_packed(manifest)):
+    def columns(self, manifest: ManifestFile, *, once: bool = False) -> PackedFiles:
+        """Return the live files of a manifest of data files as columns. Where it is asked for `once`, neither
+        its entries are kept, nor what a copy has.
+        """
+        if (known := self.known(manifest)) is not None:
+            return PackedFiles.of(manifest, known.files.values())
+        if (found := self.packed.find(manifest, may_have_copy=is_large(manifest), keep=not once)) is not None:
             return found[0]
-        return PackedFiles.of(manifest, self.contents(manifest).files.values())
+        if not once:
+            return PackedFiles.of(manifest, self.contents(manifest).files.values())
+        files = map(live_file, _live(manifest, self._read_entries(manifest)))
+        found_once = list({it.location: it for it in files}.values())
+        self.packed.put(manifest, found_once)
+        return PackedFiles.of(manifest, found_once)
 
     def write_copies(self, manifests: Iterable[ManifestFile]) -> None:
         """Write copies of large manifests that have none: of those in memory, and of one that it reads."""
@@ -113,9 +123,6 @@ class ManifestFiles:
             return None
         copy = self.packed.find_copy(manifest) if copies and is_large(manifest) else None
         return copy or self._path(manifest.manifest_path)
-
-    def _find_packed(self, manifest: ManifestFile) -> tuple[PackedFiles, bool] | None:
-        return self.packed.find(manifest, may_have_copy=is_large(manifest))
 
     def read_contents(self, manifest: ManifestFile) -> ManifestContents:
         """As `contents`, and never from a copy: for one that deletes files which it does not name."""
@@ -222,15 +229,11 @@ class ManifestFiles:
     def remember(self, manifest: ManifestFile, entries: Iterable[ManifestEntry]) -> ManifestContents:
         """Cache the live entries among those of a manifest that this process wrote or read."""
         files, live, is_whole = dict[str, LiveFile](), list[ManifestEntry](), not is_large(manifest)
-        for entry in entries:
-            if entry.status != ManifestEntryStatus.DELETED:
-                if entry.sequence_number is None:
-                    entry.sequence_number = entry.file_sequence_number = manifest.sequence_number
-                entry.data_file.spec_id = manifest.partition_spec_id
-                file = live_file(entry)
-                files[file.location] = file
-                if is_whole:  # thousands in memory at once would double the time that reading takes
-                    live.append(entry)
+        for entry in _live(manifest, entries):
+            file = live_file(entry)
+            files[file.location] = file
+            if is_whole:  # thousands in memory at once would double the time that reading takes
+                live.append(entry)
         contents = ManifestContents(manifest.sequence_number, files, tuple(live) if is_whole else None)
         self.cache.put(manifest.manifest_path, contents)
         if is_data(manifest):
@@ -267,6 +270,16 @@ class ManifestFiles:
     def _read_entries(self, manifest: ManifestFile) -> Iterator[ManifestEntry]:
         data = self._read(manifest.manifest_path, "manifest")
         return _entries(manifest, decode_live_entries(manifest, data))
+
+
+def _live(manifest: ManifestFile, entries: Iterable[ManifestEntry]) -> Iterator[ManifestEntry]:
+    """Yield the live ones of a manifest's entries, with what they leave to it."""
+    for entry in entries:
+        if entry.status != ManifestEntryStatus.DELETED:
+            if entry.sequence_number is None:
+                entry.sequence_number = entry.file_sequence_number = manifest.sequence_number
+            entry.data_file.spec_id = manifest.partition_spec_id
+            yield entry
 
 
 def _entries(manifest: ManifestFile, entries: Iterator[ManifestEntry]) -> Iterator[ManifestEntry]:

@@ -22,14 +22,17 @@ from typing import Any, cast
 
 from pyiceberg.manifest import DataFileContent, ManifestFile
 
+from timeline.location_hashes import hash_locations
 from timeline.manifests.entries import LiveFile
 from timeline.manifests.partition_values import read_value, spell_value
 
-_MAGIC = b"files-2\n"
+_MAGIC = b"files-3\n"
+_WITHOUT_HASHES = b"files-2\n"
+"""Copies of earlier releases, which are read: they leave with their manifests."""
 _DIGEST_BYTES = 16
 _FASTEST = 1
-_SECTIONS = struct.Struct("<3I")
-"""The bytes of what follows: what is stated of the files, their numbers, and their locations."""
+_SECTIONS = {_MAGIC: struct.Struct("<4I"), _WITHOUT_HASHES: struct.Struct("<3I")}
+"""The bytes of what follows: what is stated of the files, their numbers, their locations, hashes of these."""
 _NUMBERS = 5
 """Columns of numbers, each of 64 bits."""
 
@@ -49,6 +52,8 @@ class PackedFiles:
     sequence_numbers: Sequence[int]
     spelled: _Spelled
     """The locations; those that were packed are unpacked when they are asked for."""
+    hashed: _Bytes | None = None
+    """The hashes of the locations, where they were packed."""
 
     @classmethod
     def of(cls, manifest: ManifestFile, files: Iterable[LiveFile]) -> PackedFiles:
@@ -72,6 +77,11 @@ class PackedFiles:
         if isinstance(self.spelled, _Bytes):
             return cast("list[str]", json.loads(zlib.decompress(self.spelled)))
         return self.spelled
+
+    @cached_property
+    def hashes(self) -> _Bytes:
+        """The hashes of the locations, by `hash_locations`."""
+        return hash_locations(self.locations) if self.hashed is None else self.hashed
 
     def files(self, locations: Container[str] | None = None) -> Iterator[LiveFile]:
         """Yield the files, or those at some locations, with all that is known of them: none is encrypted."""
@@ -108,18 +118,20 @@ def pack_files(manifest: ManifestFile, files: Iterable[LiveFile]) -> bytes | Non
         _compress(_json({"partitions": partitions, **_identity(manifest)})),
         _compress(_little_endian(numbers).tobytes()),
         _compress(_json(columns.locations)),
+        columns.hashes,
     ]
-    data = _SECTIONS.pack(*map(len, sections)) + b"".join(sections)
+    data = _SECTIONS[_MAGIC].pack(*map(len, sections)) + b"".join(sections)
     return _MAGIC + _digest(data) + data
 
 
 def unpack_files(manifest: ManifestFile, data: bytes) -> PackedFiles | None:
     """Return the columns of a manifest; None where the bytes are damaged, or of another manifest."""
     start, body = len(_MAGIC), len(_MAGIC) + _DIGEST_BYTES
-    if data[:start] != _MAGIC or data[start:body] != _digest(data[body:]):
+    sizes_of = _SECTIONS.get(data[:start])
+    if sizes_of is None or data[start:body] != _digest(data[body:]):
         return None
-    ends = accumulate(_SECTIONS.unpack_from(data, body), initial=body + _SECTIONS.size)
-    head, numbers, locations = (data[start:end] for start, end in pairwise(ends))
+    ends = accumulate(sizes_of.unpack_from(data, body), initial=body + sizes_of.size)
+    head, numbers, locations, *hashes = (data[start:end] for start, end in pairwise(ends))
     stated = json.loads(zlib.decompress(head), object_hook=_read_object)
     if any(stated.get(name) != value for name, value in _identity(manifest).items()):
         return None
@@ -129,7 +141,8 @@ def unpack_files(manifest: ManifestFile, data: bytes) -> PackedFiles | None:
     partition, sizes, rows, orders, sequence_numbers = columns
     partitions = list(map(tuple, stated["partitions"]))
     of = manifest.partition_spec_id
-    return PackedFiles(of, partitions, partition, sizes, rows, orders, sequence_numbers, locations)
+    hashed = hashes[0] if hashes else None
+    return PackedFiles(of, partitions, partition, sizes, rows, orders, sequence_numbers, locations, hashed)
 
 
 def _identity(manifest: ManifestFile) -> dict[str, object]:

@@ -2,8 +2,10 @@
 
 The columns of an entry are the first word of its hash, the second word, the address, and the sequence where
 the key has them, as `sequence_values` returns them; `streaming_sink/tasks/run_files.py` has the format. The
-footer says the key's digest, how many bytes a sequence takes, and the data files that the run covers, as
-columns: their locations, their rows, and the scope of their keys, of which each is spelled once.
+footer says the key's digest, how many bytes a sequence takes, and how many data files the run covers. These
+are attached as columns: hashes of their locations, their rows, the scope of their keys, of which each is
+spelled once, and their locations, which are unpacked where they are asked for. Runs of earlier releases,
+which have no hashes, are read, and merged as others are.
 
 A run covers whole data files: it has an entry for every row that has a key, deleted rows too, so that it is
 right for every snapshot that has the file. An address is the number of a data file in the footer, in 24 bits,
@@ -13,9 +15,12 @@ block is compared when it is first read.
 
 from __future__ import annotations
 
+import json
 import mmap
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -26,6 +31,7 @@ from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.scanning import KeyedFile, KeyMatches
 from streaming_sink.tasks.keys.sequences import LONG, WIDE
 from streaming_sink.tasks.run_files import WORD, RunLayout, RunWriter, read_layout
+from timeline.location_hashes import HASH_BYTES, hash_locations
 
 BLOCK_ENTRIES = 512 * 1024
 """12 to 20 MiB."""
@@ -33,7 +39,10 @@ POSITION_BITS = 40
 MOST_FILES = 1 << (64 - POSITION_BITS)
 _POSITION = np.uint64((1 << POSITION_BITS) - 1)
 
-_MAGIC = b"SSKEYRN2"
+_MAGIC = b"SSKEYRN3"
+_WITHOUT_HASHES = b"SSKEYRN2"
+_ROWS, _SCOPE = np.dtype("<i8"), np.dtype("<i4")
+_FASTEST = 1
 _KINDS = {0: None, LONG.itemsize: LONG, WIDE.itemsize: WIDE}
 """Kinds of sequences by their bytes."""
 
@@ -89,18 +98,28 @@ def start_run(
     facts = {
         "key": key_digest,
         "sequence_bytes": 0 if kind is None else kind.itemsize,
-        "files": columns.locations,
-        "rows": columns.rows.tolist(),
+        "files": len(columns),
         "scopes": [salt.hex() for salt in columns.scopes],
-        "scope": columns.scope.tolist(),
     }
-    return RunWriter(output, _MAGIC, facts, BLOCK_ENTRIES)
+    locations = zlib.compress(json.dumps(columns.locations).encode(), _FASTEST)
+    rows, scope = columns.rows.astype(_ROWS).tobytes(), columns.scope.astype(_SCOPE).tobytes()
+    return RunWriter(output, _MAGIC, facts, BLOCK_ENTRIES, columns.hashes + rows + scope + locations)
 
 
-def _keyed_files(facts: dict[str, Any]) -> KeyedFiles:
-    scopes = [bytes.fromhex(salt) for salt in facts["scopes"]]
-    rows, scope = np.array(facts["rows"], np.int64), np.array(facts["scope"], np.int32)
-    return KeyedFiles(facts["files"], rows, scopes, scope)
+def _keyed_files(facts: dict[str, Any], attached: bytes) -> KeyedFiles:
+    scopes, files = [bytes.fromhex(salt) for salt in facts["scopes"]], facts["files"]
+    if isinstance(files, list):
+        rows, scope = np.array(facts["rows"], np.int64), np.array(facts["scope"], np.int32)
+        return KeyedFiles(lambda: files, hash_locations(files), rows, scopes, scope)
+    sizes = (HASH_BYTES * files, _ROWS.itemsize * files, _SCOPE.itemsize * files)
+    at_rows, at_scope, at_locations = accumulate(sizes)
+    return KeyedFiles(
+        lambda: json.loads(zlib.decompress(attached[at_locations:])),
+        attached[:at_rows],
+        np.frombuffer(attached, _ROWS, files, at_rows),
+        scopes,
+        np.frombuffer(attached, _SCOPE, files, at_scope),
+    )
 
 
 def _dtypes(facts: dict[str, Any]) -> list[np.dtype]:
@@ -112,10 +131,10 @@ def read_footer(file: BinaryIO, key_digest: str) -> RunFooter:
     """Return the footer of a run, whose blocks are not read. UnusableRunError where the file is no whole run
     of the key with this digest.
     """
-    facts, layout = read_layout(file, _MAGIC, _dtypes)
+    facts, layout = read_layout(file, _MAGIC, _dtypes, earlier=(_WITHOUT_HASHES,))
     if facts["key"] != key_digest:
         raise UnusableRunError(f"a run of the key {facts['key']}, not {key_digest}")
-    return RunFooter(_keyed_files(facts), _KINDS[facts["sequence_bytes"]], layout)
+    return RunFooter(_keyed_files(facts, layout.attached), _KINDS[facts["sequence_bytes"]], layout)
 
 
 class MappedRun:

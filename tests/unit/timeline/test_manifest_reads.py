@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import json
+import zlib
 from collections.abc import Iterator
 from decimal import Decimal
+from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
@@ -37,12 +40,13 @@ from timeline import names
 from timeline.changes.changes import Append, Replace
 from timeline.commit import conflicts
 from timeline.errors import CommitConflictError
+from timeline.location_hashes import hash_locations
 from timeline.manifests import contents, copies, lookup, manifests
 from timeline.manifests.contents import is_data
 from timeline.manifests.copies import copy_path
 from timeline.manifests.entries import LiveFile
 from timeline.manifests.list_encoder import numbered
-from timeline.manifests.packed import pack_files, unpack_files
+from timeline.manifests.packed import PackedFiles, pack_files, unpack_files
 from timeline.manifests.partition_values import read_value, spell_value
 from timeline.manifests.pruning import PartitionPruning
 from timeline.manifests.stated_files import StatedFiles, id_time, stated_files
@@ -241,6 +245,11 @@ def test_packed_files_come_back_equal(rows: list[tuple[str, Any, int]]) -> None:
     columns = unpack_files(manifest, data)
     assert columns is not None
     assert [repr(it) for it in columns.files()] == [repr(it) for it in files]
+    assert (
+        columns.hashed
+        == hash_locations(it.location for it in files)
+        == PackedFiles.of(manifest, files).hashes
+    )
     for _, value, _ in rows:
         assert repr(read_value(spell_value(value))) == repr(value)
 
@@ -258,6 +267,17 @@ def test_bytes_that_are_damaged_or_of_another_manifest_are_no_packed_files() -> 
         assert unpack_files(manifest, damaged) is None
     for other in ({"path": "s3://lake/t/metadata/m/y.avro"}, {"sequence_number": 4}, {"spec_id": 1}):
         assert unpack_files(_manifest(None, **other), data) is None
+
+
+def test_a_copy_of_an_earlier_release_is_read_and_has_hashes_too() -> None:
+    stated = {"partitions": [[1]], "manifest": "x.avro", "sequence_number": 3, "spec_id": 0}
+    numbers = b"".join(it.to_bytes(8, "little") for it in (0, 5, 1, 0, 3))
+    sections = [zlib.compress(it) for it in (json.dumps(stated).encode(), numbers, b'["s3://lake/a"]')]
+    body = b"".join([*(len(it).to_bytes(4, "little") for it in sections), *sections])
+    columns = unpack_files(_manifest(None), b"files-2\n" + blake2b(body, digest_size=16).digest() + body)
+    assert columns is not None
+    assert list(columns.files()) == [LiveFile("s3://lake/a", 0, (1,), 5, 1, 0, 3)]
+    assert columns.hashes == hash_locations(["s3://lake/a"])
 
 
 def test_encrypted_files_are_not_packed() -> None:
@@ -387,6 +407,22 @@ def test_maintenance_writes_copies_and_a_new_process_reads_them_in_the_place_of_
     assert store.manifests() == 2
     expected = {it.location: it for it in copied.open().head.live_files()}
     assert {it.location: it for it in table.head.live_files()} == expected
+
+
+def test_columns_that_are_asked_for_once_are_those_of_all_files_and_are_not_kept(copied: Lake) -> None:
+    copied.table.commit([Append((copied.file(p=1),))])
+    table, store = reading(copied)
+    files, large = table.head.manifest_files, [it for it in table.head.manifests if is_data(it)]
+    store.manifests()
+    found = [it for manifest in large for it in files.columns(manifest, once=True).files()]
+    assert sorted(map(repr, found)) == sorted(map(repr, copied.open().head.live_files()))
+    read = store.manifests()
+    assert read == len([it for it in large if not files.packed.find_copy(it)]) < len(large)
+    assert not any(map(files.known, large))
+    assert len([it for it in large if files.packed.keeps(it)]) == read
+    for manifest in large:
+        files.columns(manifest, once=True)
+    assert store.manifests() == 0
 
 
 @pytest.mark.parametrize("data", [b"", b"files-1\n", None])

@@ -20,7 +20,7 @@ from streaming_sink.tasks.errors import UnusableRunError
 from streaming_sink.tasks.key_index.index import KeyIndex
 from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.key_index.upkeep import write_run
-from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile
+from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, partition_salt
 from tests.unit.timeline.test_manifest_reads import reading
 from tests.unit.timeline.world import SCHEMA, Lake
 from timeline import names
@@ -182,6 +182,20 @@ def test_a_later_look_reads_what_came_since_and_the_job_gets_what_no_run_covers(
     assert [it.location for it in found.files] == [came.file_path]
     assert store.manifests() == 1
     assert driver.files.uncovered(table.head) == found.files
+
+
+def test_files_are_in_the_runs_of_their_partitions_where_keys_are_unique_in_each(lake: Lake) -> None:
+    files = [lake.file(p=p) for p in (1, 2, 1, 3)]
+    lake.table.commit([Append(tuple(files))])
+    index = index_of(lake, OpenRuns())
+    keyed = [KeyedFile(it.file_path, it.record_count, partition_salt((it.partition[0],))) for it in files]
+    run = write_run(index, [keyed[3], keyed[1]], (), names.ulid(lake.clock.now_ms, 1))
+    write_run(index, [keyed[2]._replace(salt=keyed[3].salt)], (), names.ulid(lake.clock.now_ms, 2))
+    searched = SearchedFiles(in_partitions=True, indexed_from=0)
+    found = searched.at(lake.table.head, index)
+    assert found.files == (keyed[0], keyed[2])
+    (covered,) = found.covered
+    assert (covered.run, index.part(run, covered.live).files) == (run, [keyed[3], keyed[1]])
 
 
 def test_a_manifest_that_has_left_and_is_gone_makes_its_files_new(lake: Lake) -> None:

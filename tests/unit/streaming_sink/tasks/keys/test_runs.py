@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from tests.unit.streaming_sink.tasks.keys.run_files import (
     words_of,
 )
 
+_TWO_ROWS = {KeyedFile("s3://t/a", 2): [(2, 3), (1, 4)]}
 KINDS = st.sampled_from([LONG, WIDE])
 SHARED_FIXTURES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -151,15 +153,40 @@ def test_rows_that_no_address_holds_are_refused() -> None:
             addresses_of(number, np.array([position]))
 
 
+_WORDS = np.array([1, 2, 4, 3, 1, 0, 10, 0], "<u8").tobytes()
+
+
 def test_the_format_stays_as_it_is() -> None:
-    rows = {KeyedFile("s3://t/a", 2): [(2, 3), (1, 4)]}
+    footer = (
+        b'{"key":"00000000000000aa","sequence_bytes":8,"files":1,'
+        b'"scopes":["00000000000000000000000000000000"],"blocks":[[2,1,2,411096435]]}\n'
+        + bytes.fromhex("073f14d1bd399f604971828fbf0cc525")
+        + (2).to_bytes(8, "little")
+        + (0).to_bytes(4, "little")
+        + zlib.compress(b'["s3://t/a"]', 1)
+    )
+    trailer = len(footer).to_bytes(8, "little") + (2).to_bytes(4, "little")
+    trailer += zlib.crc32(trailer, zlib.crc32(footer)).to_bytes(4, "little")
+    assert run_bytes(_TWO_ROWS) == b"SSKEYRN3" + _WORDS + footer + trailer + b"SSKEYRN3"
+
+
+def _written_before() -> bytes:
+    """Return the same run as releases wrote it that kept no hashes of locations."""
     footer = (
         b'{"key":"00000000000000aa","sequence_bytes":8,"files":["s3://t/a"],"rows":[2],'
         b'"scopes":["00000000000000000000000000000000"],"scope":[0],"blocks":[[2,1,2,411096435]]}'
     )
     trailer = len(footer).to_bytes(8, "little") + bytes.fromhex("0200000061910619")
-    words = np.array([1, 2, 4, 3, 1, 0, 10, 0], "<u8").tobytes()
-    assert run_bytes(rows) == b"SSKEYRN2" + words + footer + trailer + b"SSKEYRN2"
+    return b"SSKEYRN2" + _WORDS + footer + trailer + b"SSKEYRN2"
+
+
+def test_a_run_of_an_earlier_release_is_read_and_merged_into_one_of_this(tmp_path: Path) -> None:
+    earlier, today = (open_bytes(tmp_path, it) for it in (_written_before(), run_bytes(_TWO_ROWS)))
+    assert found_in(earlier, [(1, 4)]) == found_in(today, [(1, 4)]) == [(0, "s3://t/a", 1, 10)]
+    assert earlier.footer.files.fingerprints().tolist() == today.footer.files.fingerprints().tolist()
+    output = io.BytesIO()
+    merge_runs(output, KEY, [earlier], _TWO_ROWS)
+    assert output.getvalue() == run_bytes(_TWO_ROWS)
 
 
 def test_an_entry_takes_24_bytes_and_those_of_its_sequence() -> None:
