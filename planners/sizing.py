@@ -220,6 +220,11 @@ def aim_bytes(sizing: FileSizing) -> int:
     return sizing.small_file_bytes + (sizing.max_file_bytes - sizing.small_file_bytes) // 8
 
 
+def full_file_bytes(sizing: FileSizing) -> int:
+    """Return the bytes from which a file is no small one, also where none is filled."""
+    return sizing.small_file_bytes or sizing.max_file_bytes // 2
+
+
 def refusal(file: TableFile, small_bytes: int) -> str | None:
     """Return why no fill takes this file, or None if it is small, as it was written, and may be taken."""
     if small_bytes == 0:

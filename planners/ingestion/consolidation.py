@@ -3,16 +3,21 @@
 The rows of every file are known, by partition, before anything is written. So no row is shuffled: a task owns
 some files to write, and reads the source files whose rows they need; a source file with rows for several
 tasks is read by each of them, which keeps its own.
+
+Row groups of some source files can become part of a file as they are. A file ends where such a source does,
+if it is large enough then.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby, pairwise
 
 from planners.inserts import SLACK, plan_inserts
 from planners.model import Arrival, Bucket, InsertPlan, PartitionKey, TableFile, comparable, sort_key
-from planners.sizing import FileSizing, FillPolicy
+from planners.sizing import FileSizing, FillPolicy, full_file_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,8 @@ class SourceRows:
     """Its number in the work item."""
     partition: PartitionKey
     rows: int
+    copied: bool = False
+    """Whether its row groups can be part of a new file as they are: of one that holds all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,10 @@ def plan_consolidation(
     files, and one remainder in a partition. There are about `parallelism` tasks, or more where a share would
     otherwise be more than four full files. A partition is divided among tasks where a file ends, if a source
     file ends there too, within the slack of a file. Each row is in exactly one share, and each bucket.
+
+    Sources that are copied come first in new files, and last where small files are filled, whose rows are
+    decoded. A file that would end inside of one ends before it, unless it were a small one, or more files
+    were needed.
     """
     by_partition: dict[PartitionKey, list[SourceRows]] = {}
     for source in sources:
@@ -69,9 +80,17 @@ def plan_consolidation(
         Arrival(partition, sum(each.rows for each in rows)) for partition, rows in by_partition.items()
     ]
     plan = plan_inserts(arrivals, files, sizing, bytes_per_row=bytes_per_row, policy=policy, exact=True)
+    least = -(-full_file_bytes(sizing) // bytes_per_row)
     buckets: dict[PartitionKey, list[tuple[int, Bucket]]] = {}
-    for place, bucket in enumerate(plan.buckets):
-        buckets.setdefault(comparable(bucket.partition), []).append((place, bucket))
+    cut: list[Bucket] = []
+    for partition, planned in groupby(plan.buckets, key=lambda bucket: comparable(bucket.partition)):
+        own = [*planned]
+        fills, new = [it for it in own if it.inputs], [it for it in own if not it.inputs]
+        rows = sorted(by_partition.get(partition, ()), key=lambda source: source.copied == bool(fills))
+        new = _cut_at_ends(new, rows, sum(bucket.rows for bucket in fills), least, plan.rows_per_new_file)
+        by_partition[partition] = rows
+        buckets[partition] = [*enumerate((*fills, *new), len(cut))]
+        cut += (*fills, *new)
     total = sum(arrival.rows for arrival in arrivals)
     most = max(1, min(-(-total // parallelism), 4 * plan.rows_per_new_file))
     pieces = [
@@ -79,7 +98,39 @@ def plan_consolidation(
         for partition in sorted(by_partition, key=sort_key)
         for piece in _pieces(by_partition[partition], buckets.get(partition, ()), most)
     ]
-    return ConsolidationPlan(plan, tuple(_packed(pieces, most)))
+    for piece in pieces:
+        if piece.buckets:  # a task knows when the last of its files is complete, and closes it then
+            *_, last = piece.buckets
+            more = piece.rows - sum(cut[place].rows for place in piece.buckets)
+            cut[last] = replace(cut[last], rows=cut[last].rows + more, max_rows=None)
+    return ConsolidationPlan(replace(plan, buckets=tuple(cut)), tuple(_packed(pieces, most)))
+
+
+def _cut_at_ends(
+    new: Sequence[Bucket], sources: Sequence[SourceRows], begin: int, least: int, most: int
+) -> list[Bucket]:
+    """Return as many new files, of `most` rows each at most, none of which ends inside of a copied source
+    where it may end before or behind that, with `least` rows or more, and so may those after it. `begin`: so
+    many rows of the sources come before.
+    """
+    ends = [*accumulate(source.rows for source in sources)]
+    copied = [(end - it.rows, end) for it, end in zip(sources, ends, strict=True) if it.copied]
+    *targets, last = accumulate((bucket.rows for bucket in new), initial=begin)
+    cuts = targets[:1]
+    for left, target in zip(range(len(new) - 1, 0, -1), targets[1:], strict=True):
+        cut = min(max(target, cuts[-1] + least), cuts[-1] + most)
+        before, behind = copied[bisect_left(copied, (cut,)) - 1] if copied else (cut, cut)
+        if before < cut < behind:
+            if before - cuts[-1] >= least and last - before <= left * most:
+                cut = before
+            elif behind - cuts[-1] <= most and last - behind >= left * least:
+                cut = behind
+        cuts.append(cut)
+    sizes = [end - start for start, end in pairwise((*cuts, last))]
+    return [
+        replace(bucket, rows=rows, max_rows=max(most, rows + rows // SLACK))
+        for bucket, rows in zip(new, sizes, strict=True)
+    ]
 
 
 def _pieces(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planners.sizing import FileSizing
+from planners.sizing import FileSizing, full_file_bytes
 
 _CODECS = frozenset({"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"})
 _ENCODINGS = frozenset({"PLAIN", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "RLE", "BIT_PACKED"})
@@ -56,7 +56,7 @@ class FileFooter:
 
 def is_large_enough(size: int, sizing: FileSizing) -> bool:
     """Return whether a file has the size of a full one; all others are rewritten."""
-    return (sizing.small_file_bytes or sizing.max_file_bytes // 2) <= size <= sizing.max_file_bytes
+    return full_file_bytes(sizing) <= size <= sizing.max_file_bytes
 
 
 def why_rewritten(file: FileFooter, table: Sequence[TableColumn], sizing: FileSizing) -> str | None:

@@ -88,7 +88,7 @@ class Consolidating:
         assert head is not None
         profiles = [each for each in fitted.profiled.profiles if each.rewritten is not None]
         sources = [
-            SourceRows(profile.number, partition, rows)
+            SourceRows(profile.number, partition, rows, profile.copied)
             for profile in profiles
             for partition, rows in profile.parts
         ]
@@ -112,6 +112,7 @@ class Consolidating:
         item, profiles = fitted.work.item, fitted.profiled.profiles
         job = file_job(parts.destination.store, fitted.target, ids, parts.options.sizing.max_file_bytes)
         rows = {profile.number: profile.rows for profile in profiles}
+        copied = frozenset(profile.number for profile in profiles if profile.copied)
         tasks: list[Task] = []
         for share in plan.tasks:
             numbers = dict.fromkeys(source.file for source in share.sources)
@@ -120,6 +121,7 @@ class Consolidating:
                 tuple((number, item.files[number]) for number in numbers),
                 partitions_of_shared_files(share, plan.tasks),
                 {number: rows[number] for number in numbers},
+                copied.intersection(numbers),
             )
             tasks.append(ConsolidationTask(_job_of(job, plan.plan, share), of_task))
         registered = self.registering.files(item, profiles)
@@ -149,10 +151,17 @@ def _job_of(job: WorkerJob, plan: InsertPlan, share: TaskShare) -> WorkerJob:
 
 
 def _width(history: Sequence[CommitSize], profiles: Sequence[SourceProfile], max_file_bytes: int) -> int:
-    """Return the bytes of a row: those of the last commits; in a new table, those of the source files."""
+    """Return the bytes of a row: of row groups that are copied those that they have, and of others those of
+    the last commits; in a new table, those of the source files.
+    """
+    copied = [profile for profile in profiles if profile.copied]
     rows = sum(profile.rows for profile in profiles)
-    if history or not rows:
-        return bytes_per_row(history, max_file_bytes=max_file_bytes)
-    # Small files hold their rows in more bytes than a large one will. A width that is too low is harmless: a
-    # task ends a file at its size; one that is too high makes files that stay small.
-    return max(1, sum(profile.data_bytes for profile in profiles) // rows // _SHRINKS)
+    known, known_rows = sum(each.data_bytes for each in copied), sum(each.rows for each in copied)
+    if history or rows == known_rows:
+        width = bytes_per_row(history, max_file_bytes=max_file_bytes)
+    else:
+        # Small files hold their rows in more bytes than a large one will. A width that is too low is
+        # harmless: a task ends a file at its size; one that is too high makes files that stay small.
+        others = sum(profile.data_bytes for profile in profiles) - known
+        width = max(1, others // (rows - known_rows) // _SHRINKS)
+    return max(1, (known + width * (rows - known_rows)) // rows) if rows else width

@@ -20,6 +20,7 @@ from streaming_sink.spark.jobs import Task, parallelism
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.fitting import fit_batch
 from streaming_sink.table.keys import written_schema
+from streaming_sink.table.parquet_properties import parquet_settings
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks import fast_workers
 from streaming_sink.tasks.ingest.profile_task import (
@@ -229,10 +230,12 @@ class Profiling:
             partition_by: tuple[PartitionSource, ...] = ()
         else:
             partition_by = partition_sources(target.schema, target.spec)
-        registers = self._options.sizing if self._registers and may_register(target) else None
-        return ProfileJob(
-            self._sources, tuple(files), schema, partition_by, registers, fast_workers.is_enabled()
-        )
+        registers = copies = None
+        if target is not None and self._registers:
+            registers = self._options.sizing if may_register(target) else None
+            copies = parquet_settings(target.properties, target.schema)
+        fast = fast_workers.is_enabled()
+        return ProfileJob(self._sources, tuple(files), schema, partition_by, registers, copies, fast)
 
     def _evolve(
         self, target: Target, kinds: Mapping[bytes, spark.StructType | str], item: WorkItem
@@ -268,10 +271,8 @@ class Profiling:
         return run_tasks(session, f"{self._options.location}: {what}", tasks)
 
 
-def may_register(target: Target | None) -> bool:
+def may_register(target: Target) -> bool:
     """Return whether readers find the columns of files without field ids by the names of the table's own."""
-    if target is None:
-        return False
     return target.properties.get(NAME_MAPPING) == name_mapping(target.schema)
 
 

@@ -126,12 +126,15 @@ def split(
     encoded = [
         _encode(apply_transform(source_array(batch, field.source), field.transform)) for field in fields
     ]
-    groups = pc.dictionary_encode(_combine_codes([each.indices for each in encoded])).indices
-    order = pc.sort_indices(groups)  # stable
     choices = [
         _internal_values(each.dictionary, _is_uuid(batch, field))
         for each, field in zip(encoded, fields, strict=True)
     ]
+    if all(len(each) == 1 for each in choices):  # rows of most batches of source files
+        yield tuple(each[0] for each in choices), batch
+        return
+    groups = pc.dictionary_encode(_combine_codes([each.indices for each in encoded])).indices
+    order = pc.sort_indices(groups)  # stable
     counts = sorted(pc.value_counts(groups).to_pylist(), key=lambda count: count["values"])
     start = 0
     for count in counts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
 
 import streaming_sink
@@ -16,6 +17,7 @@ from tests.sinks import flat_zone
 from tests.spark.source_files import Row, files_in, rows_from, rows_in, write_parquet
 from tests.spark.streams import head_of
 from timeline.diagnosis import doctor
+from timeline.properties import COPIED_FROM_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,3 +87,40 @@ def test_files_by_reference_are_read_where_they_are_and_never_deleted(
     streaming_sink.expire_snapshots(table)
     streaming_sink.remove_orphan_files(table)
     assert {str(path): path.read_bytes() for path in drop.iterdir()} == kept
+
+
+def test_row_groups_of_files_that_are_too_small_to_register_are_copied(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    properties = {COPIED_FROM_BYTES: "2000", "write.parquet.compression-codec": "snappy"}
+    sizing = FileSizing(max_file_bytes=400_000, small_file_bytes=300_000)
+    zone = flat_zone(
+        str(tmp_path / "zone"),
+        table=str(tmp_path / "table"),
+        partition_by=["day"],
+        sizing=sizing,
+        table_properties=properties,
+    )
+    rows = push(zone, tmp_path)
+    (landed,) = ingest.run(spark, zone, available_now=True)
+    assert (landed.files_in, landed.registered, landed.files_out, landed.rejected) == (6, 0, 2, {})
+    table, drop = str(tmp_path / "table"), tmp_path / "drop"
+    assert rows_in(table) == rows
+    kept = [file.location for file in head_of(table).live_files()]
+    for name in ("0.parquet", "3000.parquet"):
+        whole = (drop / name).read_bytes()
+        footer = pq.read_metadata(drop / name)
+        pages = whole[4 : 4 + sum(footer.row_group(0).column(at).total_compressed_size for at in range(2))]
+        assert [pages in Path(location).read_bytes() for location in kept].count(True) == 1, name
+    assert doctor(table).findings == ()
+    assert ingest.run(spark, zone, available_now=True) == []
+    # A file that is damaged is refused, as one that is decoded, and the others land.
+    write_parquet(drop / "20000.parquet", rows_from(20_000, 3_000, ["mon"]))
+    write_parquet(drop / "30000.parquet", rows_from(30_000, 3_000, ["mon"]))
+    damaged = bytearray((drop / "30000.parquet").read_bytes())
+    damaged[2_000:2_100] = bytes(100)
+    (drop / "30000.parquet").write_bytes(damaged)
+    zone.push(f"{drop}/")
+    (second,) = ingest.run(spark, zone, available_now=True)
+    assert [*second.rejected] == [f"{drop}/30000.parquet"]
+    assert rows_in(table) == sorted(rows + rows_from(20_000, 3_000, ["mon"]))

@@ -79,7 +79,7 @@ class DataFileWriter:
         for number in numbers:
             group = stored.footer.groups[number]
             moved = moved_group(group, stored.footer, stored.indexes, self._file.tell())
-            copy_pages(stored.source, moved.pages, self._file.write)
+            copy_pages(stored.source, moved, self._file.write)
             self._copied.append(moved)
             self._rows += group.rows
             self.groups += 1

@@ -6,29 +6,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from planners.model import InputFile
-from planners.row_groups import RowGroupPlan, StoredRows, plan_row_groups
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.files.data_file_reader import READ_ROWS, DataFileReader, open_data_file
 from streaming_sink.tasks.files.delete_files import check_rows, deleted_positions, leave_out
 from streaming_sink.tasks.files.metrics import ColumnMetrics, column_metrics, nan_counts
 from streaming_sink.tasks.job import WorkerJob
 from streaming_sink.tasks.leaves import Leaf, leaves
+from streaming_sink.tasks.row_groups.choosing import choose_row_groups
 from streaming_sink.tasks.row_groups.conditions import (
-    CODECS,
     FileLayout,
+    layout_of,
     why_none_is_copied,
     why_not_copied,
 )
-from streaming_sink.tasks.row_groups.copying import moved_group
-from streaming_sink.tasks.row_groups.footer import FooterError, StoredGroup, StoredGroups, read_row_groups
+from streaming_sink.tasks.row_groups.footer import FooterError, StoredGroups, read_row_groups
 
 
 class RowsOutput(Protocol):
@@ -149,7 +146,9 @@ class MergedRows:
     ) -> Iterator[pa.RecordBatch | _Copied]:
         rows = np.array([group.rows for group in stored.footer.groups])
         ends = np.cumsum(rows)
-        plan = self._plan(stored, deleted, ends, cuts)
+        gone: list[int] = np.diff(np.searchsorted(deleted, [0, *ends])).tolist()
+        least = self._job.parquet.copied_from_bytes
+        plan = choose_row_groups(stored, self._layout_of_files(), least, gone, cuts)
         # The copied ones come last: by then it is known how many of the file's NaNs the others have.
         nans: dict[int, int] = {}
         if decoded := list(plan.decoded):
@@ -157,29 +156,6 @@ class MergedRows:
             yield from leave_out(batches, _positions_among(deleted, ends[decoded], rows[decoded]))
         if plan.copied:
             yield _Copied(stored, plan.copied, self._nans_left(given, nans))
-
-    def _plan(
-        self, stored: StoredGroups, deleted: np.ndarray, ends: np.ndarray, cuts: Sequence[int]
-    ) -> RowGroupPlan:
-        before = np.searchsorted(deleted, [0, *ends])
-        known = [
-            StoredRows(
-                group.rows, group.extent.end - group.extent.begin, int(gone), self._why_not(group, stored)
-            )
-            for group, gone in zip(stored.footer.groups, np.diff(before), strict=True)
-        ]
-        return plan_row_groups(known, self._job.parquet.copied_from_bytes, cuts)
-
-    def _why_not(self, group: StoredGroup, stored: StoredGroups) -> str:
-        """Return why a row group cannot be copied, "" where it can, or is too small to be."""
-        reason = why_not_copied(group, self._layout_of_files())
-        if reason or group.extent.end - group.extent.begin < self._job.parquet.copied_from_bytes:
-            return reason
-        try:
-            moved_group(group, stored.footer, stored.indexes, 0)
-        except FooterError as damage:
-            return str(damage)  # of an index that decoding does not need
-        return ""
 
     def _nans_left(self, given: InputFile, decoded: Mapping[int, int]) -> dict[int, int | None]:
         """Return the NaNs of a file beside those that were decoded; None where it is not known."""
@@ -194,23 +170,9 @@ class MergedRows:
 
     def _layout_of_files(self) -> FileLayout:
         if self._layout is None:
-            self._layout = layout_of(self._job)
+            job = self._job
+            self._layout = layout_of(job.schema, job.parquet, by_names=not job.needs_ids)
         return self._layout
-
-
-def layout_of(job: WorkerJob) -> FileLayout:
-    """Return what files of a table are like that its own writer writes, by one without rows."""
-    written = BytesIO()
-    pq.ParquetWriter(written, job.schema, store_schema=False, store_decimal_as_integer=True).close()
-    filters = job.parquet.bloom_filters
-    return FileLayout(
-        footer=read_row_groups(written).footer,
-        codec=CODECS[job.parquet.compression],
-        filtered=frozenset(
-            place for place, leaf in enumerate(leaves(job.schema)) if leaf.field_id in filters
-        ),
-        by_names=not job.needs_ids,
-    )
 
 
 def _counted(

@@ -21,6 +21,7 @@ from streaming_sink.tasks.ingest.reading import (
     read_rows,
     reading_errors,
 )
+from streaming_sink.tasks.ingest.source_groups import SourceGroup, SourceGroups
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import WorkerJob
 from streaming_sink.tasks.results import TaskReport, TaskResult, encode_results
@@ -45,6 +46,8 @@ class Share:
     """Of a file that several tasks read, by its number: the partitions whose rows this task writes."""
     rows: Mapping[int, int] = field(default_factory=dict)
     """How many rows a file states to have, by its number."""
+    copied: frozenset[int] = frozenset()
+    """The files whose row groups may be copied."""
 
 
 class ConsolidationTask:
@@ -66,9 +69,13 @@ def consolidate(job: WorkerJob, share: Share, attempt: int) -> list[TaskResult |
     writer = TaskWriter(job, 0, attempt)
     rejected: list[SourceRejected] = []
     try:
-        for batch, only in _batches(job, share, rejected):
-            if not rejected:
-                writer.write_some(batch, only)
+        for part, only in _parts(job, share, rejected):
+            if rejected:
+                continue
+            if isinstance(part, SourceGroup):
+                writer.copy(part.stored, part.number, part.batches)
+            else:
+                writer.write_some(part, only)
         results = [] if rejected else writer.finish()
     except BaseException:
         writer.abort()
@@ -80,16 +87,20 @@ def consolidate(job: WorkerJob, share: Share, attempt: int) -> list[TaskResult |
     return [*results, TaskReport(0, attempt, writer.rows, seconds, 0.0, writer.spilled_bytes)]
 
 
-def _batches(
+def _parts(
     job: WorkerJob, share: Share, rejected: list[SourceRejected]
-) -> Iterator[tuple[pa.RecordBatch, frozenset[PartitionKey] | None]]:
-    """Yield the rows of the files in the table's schema, those of many files together. Files that cannot be
-    read are added to `rejected`.
+) -> Iterator[tuple[pa.RecordBatch | SourceGroup, frozenset[PartitionKey] | None]]:
+    """Yield the rows of the files in the table's schema, those of many files together, or by row group where
+    these may be copied. Files that cannot be read are added to `rejected`.
     """
     held: list[tuple[int, pa.Table]] = []
     size = 0
+    groups = SourceGroups(job.schema, job.parquet)
     for number, file, opener in open_all(share.sources, share.files):
         try:
+            if number in share.copied:
+                yield from ((group, None) for group in _groups(groups, share, number, file, opener))
+                continue
             rows = _read(job, share, number, file, opener)
         except SourceFileError as failure:
             rejected.append(SourceRejected(number, str(failure)))
@@ -107,12 +118,23 @@ def _batches(
     yield from ((batch, None) for batch in _joined(job, held, rejected))
 
 
+def _groups(
+    groups: SourceGroups, share: Share, number: int, file: BufferedFile, opener: Opener
+) -> Iterator[SourceGroup]:
+    rows = 0
+    with opener() as data, reading_errors():
+        for group in groups.read(data):
+            rows += sum(batch.num_rows for batch in group.batches)
+            yield group
+        check_whole(share.sources, file, rows, share.rows.get(number))
+
+
 def _read(job: WorkerJob, share: Share, number: int, file: BufferedFile, opener: Opener) -> pa.Table:
     stated = share.sources.stated(file.path)
     with opener() as data:
         table = read_rows(file, data, job.schema, stated)
         table = with_columns(table, path_columns(stated, table.column_names, job.schema))
-        check_whole(share.sources, file, table, share.rows.get(number))
+        check_whole(share.sources, file, table.num_rows, share.rows.get(number))
         return table
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,8 +24,9 @@ from streaming_sink.tasks.ingest.reading import (
     read_rows,
     reading_errors,
 )
+from streaming_sink.tasks.ingest.source_groups import SourceGroups
 from streaming_sink.tasks.ingest.sources import Sources
-from streaming_sink.tasks.job import PartitionSource
+from streaming_sink.tasks.job import ParquetSettings, PartitionSource
 from streaming_sink.tasks.results import encode_results
 from streaming_sink.tasks.spark_task import start_task_without_rows
 
@@ -45,6 +46,8 @@ class ProfileJob:
     registers: FileSizing | None = None
     """The sizes of files, where those that are large enough may be registered; None where all are rewritten.
     """
+    copies: ParquetSettings | None = None
+    """How files of the table are written, where row groups may be copied into them; None where none is."""
     fast_workers: bool = True
 
 
@@ -62,6 +65,8 @@ class SourceProfile:
     """Its size without the footer, which says what its rows take in a larger file: rather less."""
     rewritten: str | None = None
     """Why it is not registered as it is; None where it is."""
+    copied: bool = False
+    """Whether its row groups may be copied, and are of one partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,40 +102,49 @@ def profile(job: ProfileJob) -> list[SourceProfile | SourceColumns | SourceRejec
     known: dict[bytes, int] = {}
     found: list[SourceProfile | SourceColumns | SourceRejected] = []
     layouts = Layouts(job.schema, job.partition_by)
+    groups = None
+    if job.copies is not None and job.schema is not None:
+        groups = SourceGroups(job.schema, job.copies)
     for number, file, opener in open_all(job.sources, job.files):
         try:
-            columns, rows, parts, data_bytes, rewritten = _profile_one(job, layouts, file, opener)
+            columns, profiled = _profile_one(job, layouts, groups, number, file, opener)
         except SourceFileError as failure:
             found.append(SourceRejected(number, str(failure)))
             continue
-        place = known.setdefault(columns, len(known))
-        found.append(SourceProfile(number, place, rows, parts, data_bytes, rewritten))
+        found.append(replace(profiled, columns=known.setdefault(columns, len(known))))
     return [*found, *(SourceColumns(number, schema) for schema, number in known.items())]
 
 
 def _profile_one(
-    job: ProfileJob, layouts: Layouts, file: BufferedFile, opener: Opener
-) -> tuple[bytes, int, _Parts, int, str | None]:
+    job: ProfileJob,
+    layouts: Layouts,
+    groups: SourceGroups | None,
+    number: int,
+    file: BufferedFile,
+    opener: Opener,
+) -> tuple[bytes, SourceProfile]:
+    """Return the columns of a file, and its profile without their number."""
     stated = job.sources.stated(file.path)
     with opener() as data:
         if file.format != "parquet":
             rows = read_rows(file, data, job.schema, stated)
             rows = with_columns(rows, path_columns(stated, rows.column_names, job.schema))
             parts = _parts(job, rows)
-            return (
-                serialized(plain_columns(rows.schema, job.schema)),
-                rows.num_rows,
-                parts,
-                file.bytes,
-                "it is no Parquet",
-            )
+            columns = serialized(plain_columns(rows.schema, job.schema))
+            return columns, SourceProfile(number, 0, rows.num_rows, parts, file.bytes, "it is no Parquet")
         footer = open_parquet(data)
         with reading_errors():
             layout = layouts.of(footer, stated)
-            size = max(1, file.bytes - footer.metadata.serialized_size)
+            count, size = footer.metadata.num_rows, max(1, file.bytes - footer.metadata.serialized_size)
             parts = _parts_of(job, footer, layout)
             rewritten = _why_rewritten(job, file, footer, len(parts), layout.stated)
-            return layout.columns, footer.metadata.num_rows, parts, size, rewritten
+            copied = (
+                groups is not None
+                and rewritten is not None
+                and len(parts) == 1
+                and groups.may_copy(footer, file.bytes)
+            )
+            return layout.columns, SourceProfile(number, 0, count, parts, size, rewritten, copied)
 
 
 def _why_rewritten(

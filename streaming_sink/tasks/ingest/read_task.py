@@ -62,7 +62,7 @@ def read_share(job: ReadJob, share: int) -> Iterator[pa.RecordBatch]:
             with opener() as data:
                 table = read_rows(file, data, job.typed, stated)
                 table = with_columns(table, path_columns(stated, table.column_names, known))
-                check_whole(job.sources, file, table, rows[number])
+                check_whole(job.sources, file, table.num_rows, rows[number])
                 with reading_errors():
                     batches = [
                         conform_valid(each, job.schema) for each in table.to_batches() if each.num_rows

@@ -89,12 +89,12 @@ def open_bytes(sources: Sources, file: BufferedFile) -> pa.NativeFile | pa.Pytho
         raise SourceFileError("it was deleted after it was announced") from missing
 
 
-def check_whole(sources: Sources, file: BufferedFile, rows: pa.Table, stated: int | None) -> None:
+def check_whole(sources: Sources, file: BufferedFile, rows: int, stated: int | None) -> None:
     """Raise SourceFileError where a file was replaced while it was read, or has other rows than it states."""
     if file.bytes > WHOLE_BYTES:
         check_unchanged(sources, file)  # its pages were read one after another
-    if stated is not None and rows.num_rows != stated:
-        raise SourceFileError(f"it states {stated:,} rows, and holds {rows.num_rows:,}; write it anew")
+    if stated is not None and rows != stated:
+        raise SourceFileError(f"it states {stated:,} rows, and holds {rows:,}; write it anew")
 
 
 def check_unchanged(sources: Sources, file: BufferedFile) -> None:

@@ -13,6 +13,8 @@ _DEEPEST = 32
 """Structs and lists in each other. Parquet's have less than ten; each costs a frame of Python's stack."""
 _LONGEST_VARINT = 10
 _BITS = {I16: 16, I32: 32, I64: 64}
+_INTEGERS = frozenset(_BITS)
+_TRUTHS = (TRUE, FALSE)
 _FIXED = {DOUBLE: 8, UUID: 16}
 
 
@@ -65,6 +67,10 @@ def encode_struct(struct: Struct) -> bytes:
     return bytes(out)
 
 
+_new_field = tuple.__new__
+"""What the class calls, with less between: a footer has some hundred fields a row group."""
+
+
 class _Reader:
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data
@@ -86,13 +92,17 @@ class _Reader:
         return bytes(self._data[start : start + count])
 
     def _varint(self) -> int:
+        data, at = self._data, self.at
         value = shift = 0
-        for _ in range(_LONGEST_VARINT):
-            byte = self._byte()
+        for byte in data[at : at + _LONGEST_VARINT]:
+            at += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
+                self.at = at
                 return value
             shift += 7
+        if at == self._end:
+            raise CompactError(f"it is cut off after {self._end:,} bytes")
         raise CompactError(f"a number has more than {_LONGEST_VARINT} bytes")
 
     def _integer(self, kind: int) -> int:
@@ -111,15 +121,31 @@ class _Reader:
     def struct(self, depth: int) -> Struct:
         if depth > _DEEPEST:
             raise CompactError(f"it is nested more than {_DEEPEST} times")
+        data, at = self._data, self.at
         fields: Struct = {}
         last = 0
-        while header := self._byte():
-            kind, delta = header & 0x0F, header >> 4
-            last = last + delta if delta else self._integer(I16)
-            if last in fields or not -0x8000 <= last <= 0x7FFF:
-                raise CompactError(f"a struct has a field twice, or one that is out of range: {last}")
-            value = kind == TRUE if kind in (TRUE, FALSE) else self._value(kind, depth)
-            fields[last] = Field(kind, value)
+        try:
+            while header := data[at]:
+                kind, delta = header & 0x0F, header >> 4
+                self.at = at + 1
+                last = last + delta if delta else self._integer(I16)
+                if last in fields or not -0x8000 <= last <= 0x7FFF:
+                    raise CompactError(f"a struct has a field twice, or one that is out of range: {last}")
+                value: Any
+                if kind in _INTEGERS and (byte := data[self.at]) < 0x80:  # most numbers
+                    value = (byte >> 1) ^ -(byte & 1)
+                    self.at += 1
+                elif kind == STRUCT:
+                    value = self.struct(depth + 1)
+                elif kind in _TRUTHS:
+                    value = kind == TRUE
+                else:
+                    value = self._value(kind, depth)
+                fields[last] = _new_field(Field, (kind, value))
+                at = self.at
+        except IndexError:
+            raise CompactError(f"it is cut off after {self._end:,} bytes") from None
+        self.at = at + 1
         return fields
 
     def _value(self, kind: int, depth: int) -> Any:
@@ -178,14 +204,16 @@ def _write_integer(out: bytearray, value: int) -> None:
 def _write_struct(out: bytearray, struct: Struct) -> None:
     last = 0
     for number, (kind, value) in struct.items():
-        kind = (TRUE if value else FALSE) if kind in (TRUE, FALSE) else kind
+        kind = (TRUE if value else FALSE) if kind in _TRUTHS else kind
         if 0 < number - last < 0x10:
             out.append((number - last) << 4 | kind)
         else:
             out.append(kind)
             _write_integer(out, number)
         last = number
-        if kind not in (TRUE, FALSE):
+        if kind in _INTEGERS and -0x40 <= value < 0x40:  # most numbers
+            out.append(value << 1 if value >= 0 else ~(value << 1))
+        elif kind not in _TRUTHS:
             _write_value(out, kind, value)
     out.append(0)
 

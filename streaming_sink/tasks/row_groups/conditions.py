@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from io import BytesIO
+from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streaming_sink.tasks.job import ParquetSettings
+from streaming_sink.tasks.leaves import leaves
 from streaming_sink.tasks.row_groups.compact import STRUCT, Field, Struct
-from streaming_sink.tasks.row_groups.footer import Footer, StoredGroup
+from streaming_sink.tasks.row_groups.footer import Footer, StoredGroup, read_row_groups
 
 _TESTED = ("parquet-cpp-arrow version 25.", "parquet-cpp-arrow version 26.")
 """The writers whose statistics were compared with those of a decoded merge."""
@@ -22,9 +29,19 @@ _OPTIONAL, _REPEATED = 1, 2
 _PATH, _PAGES = 3, 13
 _STATISTICS, _NULLS, _BOUNDS = 12, 3, (1, 2, 5, 6)
 _SIZES, _TEXT_BYTES, _REPETITIONS, _DEFINITIONS = 16, 1, 2, 3
-_BYTES, _FIXED = 6, 7
+_BOOLEAN, _BYTES, _FIXED = 0, 6, 7
+_PLAIN = 0
 _WIDTHS: Mapping[int, int] = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
 """Bytes of a value of each physical type, but for those that have no width or state their own."""
+
+
+class LeafColumn(NamedTuple):
+    """A leaf of a schema: its element, its path, and its greatest repetition and definition levels."""
+
+    element: Struct
+    path: list[bytes]
+    repeated: int
+    defined: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +50,8 @@ class FileLayout:
 
     footer: Footer
     """Of a file of the same writer."""
+    columns: tuple[LeafColumn, ...]
+    """The leaves of its schema."""
     codec: int
     filtered: frozenset[int]
     """The places of the leaves that have a bloom filter."""
@@ -40,10 +59,33 @@ class FileLayout:
     """Whether the columns of a file without field ids have the names that the table's have."""
 
 
+def layout_of(schema: pa.Schema, parquet: ParquetSettings, *, by_names: bool) -> FileLayout:
+    """Return what files of a table are like that its own writer writes, by one without rows. `by_names` as in
+    `FileLayout`.
+    """
+    written = BytesIO()
+    pq.ParquetWriter(written, schema, store_schema=False, store_decimal_as_integer=True).close()
+    footer = read_row_groups(written).footer
+    return FileLayout(
+        footer=footer,
+        columns=tuple(_leaves(iter(footer.schema))),
+        codec=CODECS[parquet.compression],
+        filtered=frozenset(
+            place for place, leaf in enumerate(leaves(schema)) if leaf.field_id in parquet.bloom_filters
+        ),
+        by_names=by_names,
+    )
+
+
+def is_tested(created_by: str) -> bool:
+    """Return whether the statistics of a writer are known to be those of the rows."""
+    return created_by.startswith(_TESTED)
+
+
 def why_none_is_copied(footer: Footer, layout: FileLayout) -> str:
     """Return why no row group of the file can be copied, "" where some may be."""
     wanted = layout.footer
-    if not footer.created_by.startswith(_TESTED):
+    if not is_tested(footer.created_by):
         return "its writer's statistics were not tested"
     if footer.column_orders != wanted.column_orders:
         return "its statistics are of another order"
@@ -66,10 +108,10 @@ def _without(fields: Struct, number: int) -> Struct:
 
 def why_not_copied(group: StoredGroup, layout: FileLayout) -> str:
     """Return why a row group of a file with the right schema cannot be copied, "" where it can."""
-    leaves = [*_leaves(iter(layout.footer.schema))]
-    if len(group.chunks) != len(leaves):
-        return f"it has {len(group.chunks):,} columns, not {len(leaves):,}"
-    for place, (chunk, (leaf, path, repeated, defined)) in enumerate(zip(group.chunks, leaves, strict=True)):
+    if len(group.chunks) != len(layout.columns):
+        return f"it has {len(group.chunks):,} columns, not {len(layout.columns):,}"
+    for place, (chunk, column) in enumerate(zip(group.chunks, layout.columns, strict=True)):
+        leaf, path = column.element, column.path
         meta: Struct = chunk.fields[3].value
         if meta[_TYPE].value != leaf[_TYPE].value:
             return "a column chunk is of another type than its column"
@@ -79,13 +121,14 @@ def why_not_copied(group: StoredGroup, layout: FileLayout) -> str:
             return "it is compressed otherwise than the table's files"
         if not _ENCODINGS.issuperset(meta[2].value.items) or not _are_known(meta.get(_PAGES)):
             return "a column is encoded as not every reader knows"
-        if chunk.offset_index is None:
-            return "it does not say where its pages are"
-        if chunk.offset_index.end - chunk.offset_index.begin > _LARGEST_OFFSET_INDEX:
+        if leaf[_TYPE].value == _BOOLEAN and _PLAIN not in meta[2].value.items:
+            return "a column of booleans is encoded as not every reader knows"
+        index = chunk.offset_index
+        if index is not None and index.end - index.begin > _LARGEST_OFFSET_INDEX:
             return "it has too many pages"
         if _STATISTICS not in meta or _NULLS not in meta[_STATISTICS].value:
             return "a column has no statistics"
-        if not _fits(meta, leaf, repeated, defined):
+        if not _fits(meta, column):
             return "the statistics of a column are not of its type"
         if (chunk.bloom_filter is not None) != (place in layout.filtered):
             return "it has other bloom filters than the table's files"
@@ -107,22 +150,21 @@ def _are_known(pages: Field | None) -> bool:
 
 def _leaves(
     elements: Iterator[Struct], above: tuple[bytes, ...] = (), repeated: int = 0, defined: int = 0
-) -> Iterator[tuple[Struct, list[bytes], int, int]]:
-    """Yield the leaves below the next element of a schema, with their paths and their greatest repetition and
-    definition levels. `above`: the path of that element.
-    """
+) -> Iterator[LeafColumn]:
+    """Yield the leaves below the next element of a schema. `above`: the path of that element."""
     element = next(elements)
     kind = element[_REPETITION].value if _REPETITION in element else 0
     repeated, defined = repeated + (kind == _REPEATED), defined + (kind in (_OPTIONAL, _REPEATED))
     if _CHILDREN not in element:
-        yield element, [*above[1:], element[_NAME].value], repeated, defined
+        yield LeafColumn(element, [*above[1:], element[_NAME].value], repeated, defined)
         return
     for _ in range(element[_CHILDREN].value):
         yield from _leaves(elements, (*above, element[_NAME].value), repeated, defined)
 
 
-def _fits(meta: Struct, leaf: Struct, repeated: int, defined: int) -> bool:
+def _fits(meta: Struct, column: LeafColumn) -> bool:
     """Return whether statistics are of a column's type: pyarrow ends the process on access to others."""
+    leaf = column.element
     kind = leaf[_TYPE].value
     width = leaf[_LENGTH].value if kind == _FIXED else _WIDTHS.get(kind)
     stated: Struct = meta[_STATISTICS].value
@@ -133,6 +175,6 @@ def _fits(meta: Struct, leaf: Struct, repeated: int, defined: int) -> bool:
         return False
     return all(
         len(sizes[it].value.items) in (0, levels + 1)
-        for it, levels in ((_REPETITIONS, repeated), (_DEFINITIONS, defined))
+        for it, levels in ((_REPETITIONS, column.repeated), (_DEFINITIONS, column.defined))
         if it in sizes
     )

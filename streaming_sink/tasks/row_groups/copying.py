@@ -21,6 +21,7 @@ from streaming_sink.tasks.row_groups.compact import (
 )
 from streaming_sink.tasks.row_groups.footer import (
     MAGIC,
+    DataPage,
     Extent,
     Footer,
     FooterError,
@@ -54,6 +55,8 @@ class CopiedGroup:
     indexes: tuple[_Indexes, ...]
     pages: tuple[Extent, ...]
     """Where all of its bytes are in the file that they are copied from."""
+    checked: bool
+    """Whether each of the pages is known to begin with its header."""
 
 
 def moved_group(group: StoredGroup, footer: Footer, indexes: bytes, begin: int) -> CopiedGroup:
@@ -69,7 +72,13 @@ def moved_group(group: StoredGroup, footer: Footer, indexes: bytes, begin: int) 
     chunks, found, pages = [], [], list[Extent]()
     for chunk in group.chunks:
         chunks.append(_moved_chunk(chunk, shift))
-        own, moved = _moved_pages(stored(chunk.offset_index) or b"", shift)
+        index = stored(chunk.offset_index)
+        if index is not None:
+            own, moved = _moved_pages(index, shift)
+        elif chunk.pages is not None:
+            own, moved = [page.place for page in chunk.pages], _new_index(chunk.pages, shift)
+        else:
+            raise FooterError("it does not say where its pages are")
         if chunk.has_dictionary:
             pages.append(Extent(chunk.extent.begin, own[0].begin))
         pages += own
@@ -79,7 +88,8 @@ def moved_group(group: StoredGroup, footer: Footer, indexes: bytes, begin: int) 
     fields[_CHUNKS] = Field(LIST, Values(STRUCT, chunks))
     fields[_OFFSET] = Field(I64, begin)
     fields[_SIZE] = Field(I64, group.extent.end - group.extent.begin)
-    return CopiedGroup(begin, fields, tuple(found), tuple(pages))
+    checked = all(chunk.pages is not None for chunk in group.chunks)
+    return CopiedGroup(begin, fields, tuple(found), tuple(pages), checked)
 
 
 def _moved_chunk(chunk: StoredChunk, shift: int) -> Struct:
@@ -106,6 +116,19 @@ def _moved_pages(data: bytes, shift: int) -> tuple[list[Extent], bytes]:
         raise FooterError(f"an offset index cannot be read: {damage}") from damage
 
 
+def _new_index(pages: Sequence[DataPage], shift: int) -> bytes:
+    """Return an offset index of these pages, once they have moved."""
+    places: list[Struct] = [
+        {
+            1: Field(I64, page.place.begin + shift),
+            2: Field(I32, page.place.size),
+            3: Field(I64, page.first_row),
+        }
+        for page in pages
+    ]
+    return encode_struct({1: Field(LIST, Values(STRUCT, places))})
+
+
 def _check_are_all(pages: Sequence[Extent], group: Extent) -> None:
     """Check that pages lie next to each other, and are all that is in a row group."""
     end = group.begin
@@ -117,25 +140,26 @@ def _check_are_all(pages: Sequence[Extent], group: Extent) -> None:
         raise FooterError(f"the pages of a row group end at {end:,}, and it ends at {group.end:,}")
 
 
-def copy_pages(source: BinaryIO, pages: Sequence[Extent], write: Callable[[bytes], object]) -> None:
-    """Write the bytes of pages that lie next to each other, some at a time. FooterError where the file ends
-    before, or has no header of a page where one is to begin.
+def copy_pages(source: BinaryIO, group: CopiedGroup, write: Callable[[bytes], object]) -> None:
+    """Write the bytes of a row group's pages, some at a time. FooterError where the file ends before, or has
+    no header of a page where one is to begin.
     """
-    source.seek(pages[0].begin)
+    source.seek(group.pages[0].begin)
     held: list[Extent] = []
-    for page in pages:
+    for page in group.pages:
         if held and page.end - held[0].begin > _PIECE_BYTES:
-            write(_read_pages(source, held))
+            write(_read_pages(source, held, group.checked))
             held = []
         held.append(page)
-    write(_read_pages(source, held))
+    write(_read_pages(source, held, group.checked))
 
 
-def _read_pages(source: BinaryIO, pages: Sequence[Extent]) -> bytes:
+def _read_pages(source: BinaryIO, pages: Sequence[Extent], checked: bool) -> bytes:
     begin = pages[0].begin
     data = read_exactly(source, pages[-1].end - begin)
-    for page in pages:
-        _check_header(data, page.begin - begin, page.end - page.begin)
+    if not checked:
+        for page in pages:
+            _check_header(data, page.begin - begin, page.size)
     return data
 
 

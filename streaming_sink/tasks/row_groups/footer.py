@@ -65,6 +65,19 @@ class Extent:
     begin: int
     end: int
 
+    @property
+    def size(self) -> int:
+        return self.end - self.begin
+
+
+@dataclass(frozen=True, slots=True)
+class DataPage:
+    """One page of values in a column chunk."""
+
+    place: Extent
+    first_row: int
+    """In the row group."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredChunk:
@@ -75,6 +88,8 @@ class StoredChunk:
     column_index: Extent | None
     offset_index: Extent | None
     bloom_filter: Extent | None
+    pages: tuple[DataPage, ...] | None = None
+    """Where their headers were read, and say how many rows each has."""
 
     @property
     def has_dictionary(self) -> bool:

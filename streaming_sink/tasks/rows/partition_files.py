@@ -4,13 +4,16 @@ table's file and row group sizes."""
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from planners.model import Bucket, PartitionKey
 from streaming_sink.tasks.files.data_file_writer import DataFileWriter
 from streaming_sink.tasks.files.held_rows import HeldRows
+from streaming_sink.tasks.files.metrics import nan_counts
 from streaming_sink.tasks.results import MergeSkipped
+from streaming_sink.tasks.row_groups.footer import StoredGroups
 from streaming_sink.tasks.rows.merging import merge_files
 from streaming_sink.tasks.rows.task_state import TaskState
 
@@ -87,6 +90,32 @@ class PartitionFiles:
                 self.flush()
                 self._roll_if_full()
 
+    def copy(self, stored: StoredGroups, number: int, rows: Sequence[pa.RecordBatch]) -> bool:
+        """Take a row group as it is, of which these are the rows, where it fits into the current file, which
+        is open or may be; return whether it was taken.
+        """
+        group, file = stored.footer.groups[number], self._file
+        left = self._largest_file() - (0 if file is None else file.encoded_bytes) - self._held.bytes
+        if group.rows > self._limit - self._rows or group.extent.size > left:
+            return False
+        if file is None and len(self._task.open_files) >= MAX_OPEN_FILES:
+            return False
+        file = self._opened()
+        file.copy(stored, [number])
+        for batch in rows:
+            file.count_nans(nan_counts(pa.Table.from_batches([batch]), self._task.columns))
+        self._rows += group.rows
+        if self._rows == self._limit:
+            self._finish_file()
+            self._start_bucket()
+        return True
+
+    def _opened(self) -> DataFileWriter:
+        if self._file is None:
+            path = self._task.new_path(self._partition, self._bucket_index)
+            self._file = self._task.open_file(path, self._task.dictionaries)
+        return self._file
+
     def _begins_early(self) -> bool:
         """Whether to encode the held rows already now, while the JVM works on the next ones."""
         if self._bucket.fills or self._held.rows < EARLY_ROWS:
@@ -129,13 +158,11 @@ class PartitionFiles:
         """Encode the held rows as one row group of the current file."""
         if not self._held.rows:
             return
-        if self._file is None:
-            path = self._task.new_path(self._partition, self._bucket_index)
-            self._file = self._task.open_file(path, self._task.dictionaries)
-        encoded, arrow = self._file.encoded_bytes, self._held.bytes
-        self._file.write(pa.Table.from_batches(self._held.copy()))
+        file = self._opened()
+        encoded, arrow = file.encoded_bytes, self._held.bytes
+        file.write(pa.Table.from_batches(self._held.copy()))
         self._task.ratio.arrow += arrow
-        self._task.ratio.encoded += self._file.encoded_bytes - encoded
+        self._task.ratio.encoded += file.encoded_bytes - encoded
         self._release()
 
     def _release(self) -> list[pa.RecordBatch]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from streaming_sink.tasks.results import (
     delete_files,
     encode_results,
 )
+from streaming_sink.tasks.row_groups.footer import StoredGroups
 from streaming_sink.tasks.rows.failures import check_is_readable
 from streaming_sink.tasks.rows.fingerprints import fingerprint_of
 from streaming_sink.tasks.rows.partition_files import BUFFER_BYTES, MAX_OPEN_FILES, PartitionFiles
@@ -84,6 +85,19 @@ class TaskWriter:
         kept = [(key, rows) for key, rows in parts if only is None or comparable(key) in only]
         self.rows += sum(rows.num_rows for _, rows in kept)
         self._add(kept)
+
+    def copy(self, stored: StoredGroups | None, number: int, batches: Sequence[pa.RecordBatch]) -> None:
+        """As `write_some`, of the rows of a row group: where all are of one partition and fit into a file,
+        its bytes become part of that as they are. `stored` is None where they may not.
+        """
+        parts = [part for batch in batches for part in split(batch, self.job.partition_by)]
+        self.rows += sum(rows.num_rows for _, rows in parts)
+        keys = {comparable(key): key for key, _ in parts}
+        if stored is not None and len(keys) == 1:
+            [key] = keys.values()
+            if self._partition(key).copy(stored, number, [rows for _, rows in parts]):
+                return
+        self._add(parts)
 
     def _add(self, parts: list[tuple[PartitionKey, pa.RecordBatch]]) -> None:
         for key, rows in parts:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planners.ingestion.consolidation import SourceRows, partitions_of_shared_files, plan_consolidation
+from planners.ingestion.consolidation import (
+    SourceRows,
+    partitions_of_shared_files,
+    plan_consolidation,
+)
 from planners.inserts import SLACK
 from planners.model import TableFile
 from planners.sizing import FileSizing, FillPolicy
@@ -56,6 +62,78 @@ def test_a_file_that_two_tasks_read_is_shared_by_partition() -> None:
     assert len(made.tasks) == 2
     kept = [partitions_of_shared_files(share, made.tasks) for share in made.tasks]
     assert kept == [{0: frozenset([("a",)]), 1: frozenset([("a",)])}, {0: {("b",)}, 1: {("b",)}}]
+
+
+def copied(*rows: int) -> list[SourceRows]:
+    return [SourceRows(file, (), each, copied=True) for file, each in enumerate(rows)]
+
+
+@pytest.mark.parametrize(
+    ("sources", "files"),
+    [
+        ([270] * 8, [810, 810, 540]),
+        ([700] * 3, [1000, 1000, 100]),  # without the second source a file would be a small one
+        ([300] * 10, [1000, 1000, 1000]),  # files that end before a source would be four
+        ([300] * 11, [900, 800, 800, 800]),  # one that ends behind the second leaves too few for two others
+        ([1500, 1500], [1000, 1000, 1000]),
+        ([990, 20, 985, 15], [990, 1000, 20]),
+    ],
+)
+def test_a_file_ends_where_a_copied_source_does(sources: list[int], files: list[int]) -> None:
+    made = plan(copied(*sources), parallelism=1)
+    assert [bucket.rows for bucket in made.plan.buckets] == files
+
+
+def test_what_is_decoded_comes_behind_what_is_copied_and_fills_files() -> None:
+    small = [SourceRows(10 + number, (), 10) for number in range(15)]
+    made = plan([*small, *copied(300, 300, 300, 300)], parallelism=1)
+    (share,) = made.tasks
+    assert [source.copied for source in share.sources] == [True] * 4 + [False] * 15
+    assert [bucket.rows for bucket in made.plan.buckets] == [900, 450]
+
+
+def test_what_is_copied_comes_last_where_a_small_file_is_filled() -> None:
+    table = [TableFile("f", (), 700, 700)]
+    made = plan([*copied(900), *(SourceRows(1 + number, (), 10) for number in range(30))], table)
+    sources = [source for share in made.tasks for source in share.sources]
+    fills, new = made.plan.buckets
+    assert (fills.fills, fills.rows, new.rows) == (True, 200, 1000)
+    assert sources[-1].copied
+
+
+@given(st.integers(0, 2**32))
+def test_copied_sources_make_no_more_files_nor_larger_ones(seed: int) -> None:
+    random = Random(seed)
+    sources = [
+        SourceRows(file, (random.choice("ab"),), random.randrange(1, 1200), random.random() < 0.8)
+        for file in range(random.randrange(1, 60))
+    ]
+    parallelism = random.randrange(1, 5)
+    made = plan(sources, parallelism=parallelism)
+    decoded = plan([replace(each, copied=False) for each in sources], parallelism=parallelism)
+    assert len(made.plan.buckets) == len(decoded.plan.buckets)
+    assert Counter(each for share in made.tasks for each in share.sources) == Counter(sources)
+    slack = 2 * (SIZING.max_file_bytes // SLACK)
+    assert all(bucket.rows <= SIZING.max_file_bytes + slack for bucket in made.plan.buckets)
+    for partition in "ab":
+        sizes = [bucket.rows for bucket in made.plan.buckets if bucket.partition == (partition,)]
+        assert sum(size < SIZING.small_file_bytes - slack for size in sizes) <= 1
+
+
+@given(st.integers(0, 2**32))
+def test_a_task_knows_how_many_rows_its_files_get(seed: int) -> None:
+    random = Random(seed)
+    sources = [
+        SourceRows(file, (random.choice("ab"),), random.randrange(1, 40), random.random() < 0.2)
+        for file in range(random.randrange(1, 200))
+    ]
+    made = plan(sources, parallelism=random.randrange(1, 9))
+    for share in made.tasks:
+        buckets = [made.plan.buckets[place] for place in share.buckets]
+        for partition in {source.partition for source in share.sources}:
+            planned = [bucket for bucket in buckets if bucket.partition == partition]
+            rows = sum(source.rows for source in share.sources if source.partition == partition)
+            assert sum(bucket.rows for bucket in planned) == rows
 
 
 @given(st.integers(0, 2**32))

@@ -184,22 +184,23 @@ def test_an_index_without_pages_is_refused():
 
 def test_bytes_that_are_not_there_are_not_copied():
     stored = read_row_groups(io.BytesIO(_WHOLE))
-    pages = moved_group(stored.footer.groups[0], stored.footer, stored.indexes, 4).pages
+    moved = moved_group(stored.footer.groups[0], stored.footer, stored.indexes, 4)
     with pytest.raises(FooterError, match="10 bytes before"):
-        copy_pages(io.BytesIO(_WHOLE[: pages[-1].end - 10]), pages, lambda _: None)
+        copy_pages(io.BytesIO(_WHOLE[: moved.pages[-1].end - 10]), moved, lambda _: None)
 
 
 @pytest.mark.parametrize("damage", [b"\0" * 8, b"\xff" * 8, b"\x15\x00\x15\x02\x15\x02\x00"])
 @pytest.mark.parametrize("number", [0, 1, -1])
 def test_a_page_without_its_header_is_not_carried_along(damage, number):
     stored = read_row_groups(io.BytesIO(_WHOLE))
-    pages = moved_group(stored.footer.groups[0], stored.footer, stored.indexes, 4).pages
+    moved = moved_group(stored.footer.groups[0], stored.footer, stored.indexes, 4)
+    pages = moved.pages
     at, copied = pages[number].begin, []
     spoiled = _WHOLE[:at] + damage + _WHOLE[at + len(damage) :]
     with pytest.raises(FooterError, match="a page has"):
-        copy_pages(io.BytesIO(spoiled), pages, copied.append)
+        copy_pages(io.BytesIO(spoiled), moved, copied.append)
     assert not copied
-    copy_pages(io.BytesIO(_WHOLE), pages, copied.append)
+    copy_pages(io.BytesIO(_WHOLE), moved, copied.append)
     assert b"".join(copied) == _WHOLE[pages[0].begin : pages[-1].end]
 
 

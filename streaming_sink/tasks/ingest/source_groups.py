@@ -1,0 +1,107 @@
+"""Row groups of source files that become part of data files as they are: found by footers, and read once, to
+be sure of their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streaming_sink.tasks.batches import conform_valid
+from streaming_sink.tasks.ingest.calendars import is_hybrid
+from streaming_sink.tasks.ingest.parquet import open_footer
+from streaming_sink.tasks.job import ParquetSettings
+from streaming_sink.tasks.row_groups.choosing import choose_row_groups
+from streaming_sink.tasks.row_groups.conditions import (
+    FileLayout,
+    is_tested,
+    layout_of,
+    why_none_is_copied,
+)
+from streaming_sink.tasks.row_groups.footer import FooterError, StoredGroups, read_row_groups
+from streaming_sink.tasks.row_groups.page_headers import with_pages
+
+_SAME = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+"""Types that a file may ask Arrow for, beside those that are read of the same bytes without."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceGroup:
+    """The rows of a row group in the table's schema, which were checked."""
+
+    batches: tuple[pa.RecordBatch, ...]
+    number: int
+    stored: StoredGroups | None
+    """The file, where the row group may be copied."""
+
+
+class SourceGroups:
+    """Says of the Parquet files of a task which row groups may be copied into files of a table."""
+
+    def __init__(self, schema: pa.Schema, parquet: ParquetSettings) -> None:
+        self._schema, self._parquet = schema, parquet
+        self._from_bytes = parquet.copied_from_bytes
+        self._known: FileLayout | None = None
+
+    def may_copy(self, file: pq.ParquetFile, size: int) -> bool:
+        """Return whether a row group of a file may be copied, by what is known before its pages are read."""
+        return self._may_fit(file, size) and any(
+            _stored_bytes(file.metadata.row_group(number)) >= self._from_bytes
+            for number in range(file.metadata.num_row_groups)
+        )
+
+    def read(self, data: pa.NativeFile) -> Iterator[SourceGroup]:
+        """Yield the rows of a file by row group. Raises what pyarrow does on damaged bytes, and as
+        `conform_valid`.
+        """
+        file = open_footer(data)
+        stored, copied = self._choose(data, file)
+        for number in range(file.metadata.num_row_groups):
+            rows = file.read_row_group(number, use_threads=False).combine_chunks()
+            batches = tuple(conform_valid(batch, self._schema) for batch in rows.to_batches())
+            yield SourceGroup(batches, number, stored if number in copied else None)
+
+    def _choose(
+        self, data: pa.NativeFile, file: pq.ParquetFile
+    ) -> tuple[StoredGroups | None, Collection[int]]:
+        stored = self._fitting(data, file)
+        if stored is None:
+            return None, ()
+        try:
+            known = with_pages(stored)
+        except FooterError:
+            return None, ()  # what can be read of it at all, pyarrow reads
+        return known, choose_row_groups(known, self._layout, self._from_bytes).copied
+
+    def _fitting(self, data: pa.NativeFile, file: pq.ParquetFile) -> StoredGroups | None:
+        """Return the row groups of a file whose columns are stored as the table's are; None of others."""
+        if not self._may_fit(file, data.size()):
+            return None
+        try:
+            stored = read_row_groups(cast(BinaryIO, data))
+        except FooterError:
+            return None
+        return None if why_none_is_copied(stored.footer, self._layout) else stored
+
+    def _may_fit(self, file: pq.ParquetFile, size: int) -> bool:
+        footer = file.metadata
+        return (
+            size >= self._from_bytes
+            and is_tested(footer.created_by)
+            and [_SAME.get(kind, kind) for kind in file.schema_arrow.types] == self._schema.types
+            and not is_hybrid(footer.metadata)
+        )
+
+    @property
+    def _layout(self) -> FileLayout:
+        if self._known is None:
+            self._known = layout_of(self._schema, self._parquet, by_names=True)
+        return self._known
+
+
+def _stored_bytes(group: pq.RowGroupMetaData) -> int:
+    return sum(group.column(place).total_compressed_size for place in range(group.num_columns))

@@ -1,0 +1,82 @@
+"""Where the pages of a column chunk are, by their headers: many writers store no index that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from streaming_sink.tasks.row_groups.compact import CompactError, decode_struct
+from streaming_sink.tasks.row_groups.footer import (
+    DataPage,
+    Extent,
+    FooterError,
+    StoredChunk,
+    StoredGroup,
+    StoredGroups,
+    read_exactly,
+)
+
+_KIND, _COMPRESSED = 1, 3
+_DATA, _DICTIONARY, _DATA_2 = 0, 2, 3
+_ROWS_IN = {_DATA: (5, 1), _DATA_2: (8, 3)}
+"""The field of a data page's own header, and there that of the number of values; in version 2, of rows."""
+
+
+def with_pages(stored: StoredGroups) -> StoredGroups:
+    """Return row groups whose column chunks know their pages, by headers that were read. Pages of version 1
+    count values: where rows have more than one it is not said how many rows a page has, and such a chunk
+    knows no pages.
+
+    FooterError where headers do not lead from page to page up to the end of a chunk, or say otherwise than
+    an index that it has.
+    """
+
+    def of(group: StoredGroup) -> StoredGroup:
+        return replace(group, chunks=tuple(_with_pages(stored, group, chunk) for chunk in group.chunks))
+
+    return replace(
+        stored, footer=replace(stored.footer, groups=tuple(of(group) for group in stored.footer.groups))
+    )
+
+
+def _with_pages(stored: StoredGroups, group: StoredGroup, chunk: StoredChunk) -> StoredChunk:
+    pages, rows = list[DataPage](), 0
+    for count, place in _data_pages(stored, chunk):
+        pages.append(DataPage(place, rows))
+        rows += count
+    if chunk.offset_index is not None:
+        begin = chunk.offset_index.begin - stored.footer.indexes.begin
+        _check_names(stored.indexes[begin : begin + chunk.offset_index.size], pages)
+    return replace(chunk, pages=tuple(pages)) if rows == group.rows else chunk
+
+
+def _data_pages(stored: StoredGroups, chunk: StoredChunk) -> Iterator[tuple[int, Extent]]:
+    """Yield the data pages of a chunk, one after the other, up to its end: rows or values, and place."""
+    begin, end = chunk.extent.begin, chunk.extent.end
+    stored.source.seek(begin)
+    data = read_exactly(stored.source, chunk.extent.size)
+    at, first = begin, chunk.fields[3].value[9].value
+    while at < end:
+        try:
+            header, body = decode_struct(data, at - begin)
+            kind, place = header[_KIND].value, Extent(at, begin + body + header[_COMPRESSED].value)
+            is_dictionary = kind == _DICTIONARY and place.begin == begin and place.end == first
+            own, number = _ROWS_IN[_DATA if is_dictionary else kind]
+            count = 0 if is_dictionary else header[own].value[number].value
+        except (CompactError, KeyError, TypeError, AttributeError) as damage:
+            raise FooterError(f"a page has no header: {damage}") from damage
+        if not begin + body - at <= place.size <= end - at or count < 0:
+            raise FooterError(f"a page ends at {place.end:,}, and its column at {end:,}")
+        if not is_dictionary:
+            yield count, place
+        at = place.end
+
+
+def _check_names(index: bytes, pages: Sequence[DataPage]) -> None:
+    """Check that an offset index names these pages."""
+    try:
+        named = [(it[1].value, it[2].value) for it in decode_struct(index)[0][1].value.items]
+    except (CompactError, KeyError, TypeError, AttributeError) as damage:
+        raise FooterError(f"an offset index cannot be read: {damage}") from damage
+    if named != [(page.place.begin, page.place.size) for page in pages]:
+        raise FooterError("an offset index names other pages than there are")
