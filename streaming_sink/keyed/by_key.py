@@ -187,6 +187,7 @@ class ChangesByKey:
         written stays as it is. RowsChangedError where that cannot help; write the batch again.
         """
         assert write is not None  # as `begin` has made it
+        self._upkeep.suspect(each.path for each in result.damaged_runs)
         write = replace(write, resolution=write.resolution.leaving(found_by_tasks(result)))
         parquet = parquet_settings(target.properties, target.schema)
         deletes = RowDeletes(table.store, ids, parquet)

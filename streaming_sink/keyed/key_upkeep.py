@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -40,6 +40,8 @@ class _Request:
     uncovered: frozenset[str]
     """The locations of those that no run covers."""
     now_ms: int
+    damaged: frozenset[str]
+    """The runs that tasks could not read."""
 
 
 def indexed_from(options: WriteByKey) -> int | None:
@@ -58,10 +60,17 @@ class KeyUpkeep:
         self._passes = PassesBeside[_Request, None]("upkeep of the key index", self._run)
         self._seen_to: frozenset[str] = frozenset()
         """Files that no run covered when the last pass began, which has ended."""
+        self._suspected = set[str]()
+
+    def suspect(self, paths: Iterable[str]) -> None:
+        """Have the next pass look at runs that tasks could not read, and build new ones for those that are
+        damaged in the store. Until then each batch scans what they cover.
+        """
+        self._suspected.update(paths)
 
     def after_commit(self, store: Store, head: Head, touched: Collection[TablePartition]) -> None:
         """Have a pass made where batches like the last one, which has `touched` these partitions, would scan
-        too many rows.
+        too many rows, or where a run is suspected.
         """
         least = indexed_from(self._options)
         if least is None or self._passes.is_running:
@@ -71,15 +80,17 @@ class KeyUpkeep:
             return
         uncovered = self._searched.uncovered(head)
         rows = sum(file.rows for file in uncovered if file.location not in self._seen_to)
-        if rows <= (0 if self._options.key_index == "index" else UNCOVERED_ROWS):
-            return
-        if scoped and _rows_in(touched, head) < least:
-            return
+        if not self._suspected:
+            if rows <= (0 if self._options.key_index == "index" else UNCOVERED_ROWS):
+                return
+            if scoped and _rows_in(touched, head) < least:
+                return
         index = KeyIndex(store, key_columns(head, self._options))
         live = (it for it in head.live_files() if not it.encryption)
         files = [KeyedFile(it.location, it.rows, scope_salt(scoped, it.partition)) for it in live]
         locations = frozenset(file.location for file in uncovered)
-        self._passes.ask(_Request(index, files, locations, commit_time(SYSTEM, head)))
+        suspected, self._suspected = frozenset(self._suspected), set()
+        self._passes.ask(_Request(index, files, locations, commit_time(SYSTEM, head), suspected))
 
     def finish(self, timeout_seconds: float | None) -> None:
         """Wait for the pass that runs, if any. TimeoutError if it takes longer."""
@@ -90,7 +101,7 @@ class KeyUpkeep:
         location = newest.index.store.location
         try:
             new_id = partial(SYSTEM.new_id, newest.now_ms)
-            made = maintain(newest.index, newest.files, new_id, newest.now_ms)
+            made = maintain(newest.index, newest.files, new_id, newest.now_ms, damaged=newest.damaged)
         except Exception as failure:  # noqa: BLE001 - no batch depends on it
             _LOG.warning("the key index of %s is not complete: %s", location, failure)
             return ()

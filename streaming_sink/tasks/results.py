@@ -116,6 +116,13 @@ class DeletedKeys:
 
 
 @dataclass(frozen=True, slots=True)
+class DamagedRun:
+    """A run of the key index that a task could not read, so that it has scanned the files instead."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeCounts:
     """What became of the changes of one task, each key once."""
 
@@ -143,7 +150,15 @@ class ChangeCounts:
 
 
 TaskResult = (
-    WrittenFile | Merge | MergeSkipped | Sifted | TaskReport | DeletedRows | DeletedKeys | ChangeCounts
+    WrittenFile
+    | Merge
+    | MergeSkipped
+    | Sifted
+    | TaskReport
+    | DeletedRows
+    | DeletedKeys
+    | DamagedRun
+    | ChangeCounts
 )
 RESULT_COLUMN = "result"
 

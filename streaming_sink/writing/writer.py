@@ -17,6 +17,7 @@ from streaming_sink.tasks.files.metrics import ColumnMetrics
 from streaming_sink.tasks.job import FileIds, KeyJob, Sieve, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import (
     ChangeCounts,
+    DamagedRun,
     DeletedKeys,
     DeletedRows,
     Merge,
@@ -42,11 +43,13 @@ class WriteResult:
     skipped: tuple[MergeSkipped, ...]
     tasks: tuple[TaskReport, ...]
     sifted: tuple[Sifted, ...] = ()
+    """The rows of the batch that failed a check, by task."""
     deleted: tuple[DeletedRows, ...] = ()
     """Rows of live files that changes replace or delete; of a file each position once, over all tasks."""
     deleted_keys: tuple[DeletedKeys, ...] = ()
     changes: ChangeCounts | None = None
     """None where rows were only added."""
+    damaged_runs: tuple[DamagedRun, ...] = ()
 
     @classmethod
     def of(cls, results: Sequence[object]) -> WriteResult:
@@ -64,9 +67,8 @@ class WriteResult:
             those(DeletedRows),
             those(DeletedKeys),
             _sum(those(ChangeCounts)),
+            those(DamagedRun),
         )
-
-    """The rows of the batch that failed a check, by task."""
 
     @property
     def rows(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from streaming_sink.tasks.key_index.index import KeyIndex
 from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.keys.scanning import KeyedFile
 from tests.sinks import flat_sink
-from tests.spark.changes import KEYED, Judge, as_batch, land, rows_of
+from tests.spark.changes import KEYED, Judge, as_batch, land, random_changes, rows_of
 from tests.spark.streams import SMALL, head_of
 from timeline.errors import CommitConflictError, CorruptTableError, SchemaMismatchError
 from timeline.table import open_table
@@ -88,6 +89,33 @@ def test_a_batch_whose_run_of_the_index_was_deleted_is_planned_again(
     land(spark, location, [other], judge, batches=1, seed=1)
     assert len(tried) == 2
     assert rows_of(location) == judge.rows
+
+
+def test_a_damaged_run_of_the_index_is_built_again_after_the_batch_that_met_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Else each batch after it scanned the files that it covers."""
+    location, judge = str(tmp_path / "t"), Judge()
+    sink = _sink(location, key_index="index", fill_policy="never")
+    land(spark, location, [sink], judge, batches=1)
+    sink.finish()
+    keyed = sink.options.keys
+    assert keyed is not None
+    index = KeyIndex(open_table(location).store, key_columns(head_of(location), keyed), OpenRuns())
+    ((path, _),) = index.readable_runs()
+    data = bytearray(index.store.read(path).data)
+    data[9] ^= 1
+    index.store.overwrite(path, bytes(data))
+    changes = random_changes(random.Random(7), 60, 40, 200, 120)
+    judge.take(changes)
+    sink(as_batch(spark, changes), 1)
+    sink.finish()
+    assert rows_of(location) == judge.rows
+    fresh = KeyIndex(index.store, index.columns, OpenRuns())
+    runs = fresh.readable_runs()
+    assert path not in [each for each, _ in runs]
+    covered = {file.location for _, footer in runs for file in footer.files}
+    assert covered == {file.location for file in head_of(location).live_files()}
 
 
 def test_two_writers_that_plan_on_old_heads_agree_with_the_dictionary(

@@ -24,7 +24,7 @@ from streaming_sink.tasks.keys.scanning import KeyColumns, partition_salt, salte
 from streaming_sink.tasks.keys.sequences import LONG, no_sequences, sequence_values
 from streaming_sink.tasks.keys.tombstones import DeletedUntil, deleted_until
 from streaming_sink.tasks.partitioning import split
-from streaming_sink.tasks.results import ChangeCounts, DeletedKeys, DeletedRows, TaskResult
+from streaming_sink.tasks.results import ChangeCounts, DamagedRun, DeletedKeys, DeletedRows, TaskResult
 from streaming_sink.tasks.rows.failures import check_is_readable
 
 if TYPE_CHECKING:
@@ -176,7 +176,8 @@ class ChangeWriter:
         hashes, sequences = newest.hashes[decided.remembered], decided.deleted_at[decided.remembered]
         keys = DeletedKeys(hashes.tobytes(), sequences.tobytes(), sequences.dtype.str)
         repeated = int((np.bincount(found.change) > 1).sum())
-        return [*self._writer.finish(), *deleted, keys, replace(decided.counts, repeated=repeated)]
+        counts, damaged = replace(decided.counts, repeated=repeated), map(DamagedRun, found.damaged)
+        return [*self._writer.finish(), *deleted, keys, counts, *damaged]
 
     def _decide(self, newest: Newest, found: FoundRows, until: DeletedUntil) -> Decided:
         """Return what becomes of the keys where each change is a whole row: the newest one counts."""

@@ -37,6 +37,8 @@ class FoundRows:
     sequence: np.ndarray
     """The smallest one where it has none."""
     files: Sequence[SearchedFile]
+    damaged: tuple[str, ...] = ()
+    """The runs of the index that could not be read."""
 
 
 def find_rows(
@@ -72,7 +74,7 @@ def find_rows(
     live = are_live(store, found, lookup.files, lookup.rows.positions)
     numbers, rows = lookup.files[live], lookup.rows.take(live)
     sequences = no_sequences(len(numbers), LONG) if rows.sequences is None else rows.sequences
-    return FoundRows(rows.indexes, numbers, rows.positions, sequences, found)
+    return FoundRows(rows.indexes, numbers, rows.positions, sequences, found, lookup.damaged)
 
 
 def value_texts(rows: pa.RecordBatch) -> list[str]:
