@@ -78,6 +78,16 @@ def _fill(table: Table, files: int) -> None:
         table.head.write_copies()
 
 
+def make_young_table(location: Path, old: Path, files: int) -> None:
+    """Create a table of so many files, and append one at a time until it has as many versions as an old one:
+    a commit has to know those that have not expired, however few files there are.
+    """
+    make_table(location, files)
+    table, versions = Table.open(open_store(str(location))), Table.open(open_store(str(old))).head.number
+    for number in range(files, files + versions - table.head.number):
+        _append(table, [big_file(table, number, partition_count(files), small=True)])
+
+
 def key_index(table: Table) -> KeyIndex:
     """Return the index of the table's key."""
     keys = pa.schema([arrow_schema(table.head.schema).field(name) for name in KEY])

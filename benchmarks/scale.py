@@ -5,7 +5,8 @@
 
 The tables are made by the timeline itself: full files of ten columns with bounds, in up to 10,000 partitions,
 and some small ones at the end. `first` is the first commit of a process that has just opened the table;
-`fills` the planning of merges after it, in so many partitions; `later` the median of ten commits after that;
+`fills` the planning of merges after it, in so many partitions; `later` the median of ten commits after that,
+and `later, young` the same on a table of a hundred files with as many versions;
 `expiry` is that of a table in a catalog, which asks all snapshots; `orphans` and `doctor` are of one whose
 files exist.
 Processor time is the process's own, from after its imports. `far` adds 60 ms to each request of the same.
@@ -18,12 +19,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.aims import Aim, benchmark_parser, conclude
-from benchmarks.big_tables import make_index, make_table
+from benchmarks.big_tables import make_index, make_table, make_young_table
 from benchmarks.scale_steps import STEPS
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ SIZES = (100, 10_000, 100_000, 1_000_000, 5_000_000)
 _QUICK = SIZES[:3]
 _YOUNG = SIZES[0]
 _FAR_MS = 60
+_LATER = "later"
 _ALSO_FAR = ("first", "fills", "status", "describe")
 
 
@@ -89,6 +91,11 @@ def _measure(work: Path, files: int, steps: Sequence[str]) -> list[Run]:
     for step in steps:
         runs.append(run_step(location, step, files))
         print(f"{files:,} files, {step}: {runs[-1].figures}", file=sys.stderr)
+        if step == _LATER and files > _YOUNG:
+            young = work / f"{_YOUNG}-beside-{files}"
+            if not young.exists():
+                make_young_table(young, location, _YOUNG)
+            runs.append(replace(run_step(young, step, files), step=f"{_LATER}, young"))
         if step in _ALSO_FAR:
             runs.append(run_step(location, step, files, _FAR_MS))
     return runs
@@ -135,8 +142,8 @@ def aims(runs: Sequence[Run]) -> list[Aim]:
         old, young = figure(files, step, name), figure(_YOUNG, step, name)
         return None if old is None or young is None else old - young
 
-    def times(files: int, step: str, than: int) -> float | None:
-        old, young = figure(files, step, "cpu_seconds"), figure(than, step, "cpu_seconds")
+    def times(files: int, step: str, than: int, than_step: str | None = None) -> float | None:
+        old, young = figure(files, step, "cpu_seconds"), figure(than, than_step or step, "cpu_seconds")
         return None if old is None or not young else old / young
 
     found = []
@@ -146,10 +153,15 @@ def aims(runs: Sequence[Run]) -> list[Aim]:
             ("manifests that these read", 0, figure(files, "first", "manifests")),
             ("their processor s above a young table", 0.3, over(files, "first", "cpu_seconds")),
             ("their resident MiB", 150, figure(files, "first", "resident_mib")),
-            ("a later commit, times that of a young table", 1.5, times(files, "later", _YOUNG)),
+            (
+                "a later commit, times that of a young table of as many versions",
+                1.5,
+                times(files, _LATER, files, f"{_LATER}, young"),
+            ),
             ("manifests read to plan fills in 100 partitions", 100, figure(files, "fills", "manifests")),
             ("requests at a time of these", 32, figure(files, "fills", "at_once")),
             ("first look for keys, processor s above a young table", 2, over(files, "keys", "cpu_seconds")),
+            ("its resident MiB", 64, figure(files, "keys", "resident_mib")),
         ]
         found += [
             Aim(what=f"{what}, at {files:,} files", bound=at_most, measured=it) for what, at_most, it in rows
