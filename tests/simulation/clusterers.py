@@ -1,15 +1,31 @@
-"""Clusterers that go by plans on the timeline: claimed, carried out, taken over. All but Spark is real."""
+"""Clusterers that go by plans on the timeline: claimed, carried out, taken over. All but Spark is real, from
+`PLANNED` on the planner too: it knows files by names of manifests, and by copies of these.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
+from planners.clustering.plan import ClusteringPlan
+from planners.clustering.planner import plan_clustering
+from planners.clustering.policy import ClusteringPolicy
+from streaming_sink.clustering.groups import match_groups
+from streaming_sink.clustering.known_files import known_files
 from tests.simulation.acting import Body, commit, outputs, patiently, read_files, think
+from tests.simulation.fillers import read_live
 from tests.simulation.plan_judge import PLAN_ID
 from tests.simulation.raw import ViolationError
 from tests.simulation.scheduler import Actor
-from tests.simulation.simulation import PARTITIONS, SAFE_DISTANCE, Process, Simulation, first_id_time
+from tests.simulation.simulation import (
+    OPEN_BELOW,
+    PARTITIONS,
+    SAFE_DISTANCE,
+    Process,
+    Simulation,
+    first_id_time,
+)
 from tests.simulation.writers import small_files
 from tests.unit.timeline.plans import joined_live
 from tests.unit.timeline.world import DAY_MS, NOON
@@ -26,6 +42,18 @@ from timeline.versions.head import Head
 from timeline.versions.pending import pending_plans
 
 PATIENCE_SECONDS = 1.0
+_POLICY = ClusteringPolicy(
+    target_file_bytes=2 * OPEN_BELOW, small_file_bytes=OPEN_BELOW, max_group_files=4, max_groups=3
+)
+
+
+PLANNED = 500_000
+"""From this seed on, up to those of two tables, clusterers take what the planner plans."""
+
+
+def has_planner(seed: int) -> bool:
+    """Return whether the clusterers of a schedule take what the planner plans."""
+    return PLANNED <= seed < 2 * PLANNED
 
 
 def cluster_by_plans(sim: Simulation, times: int, deadline: float) -> Body:
@@ -74,6 +102,11 @@ class _Clusterer:
 
     def _plan(self, head: Head) -> dict[str, Any]:
         reserved = self._reservations.files(head)
+        if has_planner(self._sim.seed):
+            files = known_files(head, _POLICY, reserved)
+            plan = plan_clustering(files, head.metadata.last_updated_ms, _POLICY)
+            self._sim.met["planned by the planner"] += bool(plan.groups)
+            return replace(plan, left_out=()).to_dict()
         groups = []
         for p, spec_id in product(range(PARTITIONS), head.metadata.specs()):
             free = [file for file in small_files(head, p, spec_id) if file.location not in reserved]
@@ -119,6 +152,8 @@ class _Clusterer:
         replaces = []
         head = self._table.head
         time_ms = first_id_time(self._process, head)
+        if has_planner(self._sim.seed):
+            return self._rewritten_by_the_planner(claim, time_ms)
         for group in claim.plan["groups"]:
             if self._sim.random.random() < 0.2:
                 self._process.environment.sleep(PATIENCE_SECONDS * 10 ** self._sim.random.uniform(0, 1))
@@ -131,6 +166,33 @@ class _Clusterer:
                     self._process, head, rows, p, time_ms, "cluster", sort_order_id=1, spec_id=spec_id
                 )
                 replaces.append(Replace(frozenset(group["inputs"]), (merged,)))
+        return replaces
+
+    def _rewritten_by_the_planner(self, claim: Claim, time_ms: int) -> list[Replace] | None:
+        """Return the groups as a pass has them, with the delete files that their inputs have by now."""
+        replaces = []
+        plan = ClusteringPlan.from_dict(claim.plan)
+        groups = self._table.on_head(lambda head: match_groups(head, plan, has_keys=False))
+        for group in groups:
+            if group.dropped:
+                self._sim.meet("planned group dropped")
+                continue
+            if self._sim.random.random() < 0.2:
+                self._process.environment.sleep(PATIENCE_SECONDS * 10 ** self._sim.random.uniform(0, 1))
+            if not claim.beat() and self._sim.random.random() < 0.7:
+                return None
+            if (read := read_live(self._sim, self._process, group.known)) is not None:
+                rows, deleted_rows = read
+                p, spec_id = int(str(group.inputs[0].partition[0])), group.spec_id
+                made = [
+                    self._sim.new_file(
+                        self._process, self._table.head, rows, p, time_ms, "cluster", 1, spec_id=spec_id
+                    )
+                    for rows in filter(None, [rows])
+                ]
+                removed = frozenset(file.location for file in group.inputs)
+                replaces.append(Replace(removed, tuple(made), group.applied, deleted_rows))
+                self._sim.met["planned group with deletes"] += bool(group.applied)
         return replaces
 
     def _tell(self, what: str) -> None:

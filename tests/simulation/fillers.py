@@ -89,7 +89,7 @@ def _merged(
     replaces: list[Replace | MergeDeletes] = []
     plan = plan_fills(files, SIZING, policy)
     for fill in plan.fills:
-        if (read := _read_live(sim, process, fill.inputs)) is not None:
+        if (read := read_live(sim, process, fill.inputs)) is not None:
             rows, deleted_rows = read
             spec_id, (p, *_) = fill.partition
             added = [
@@ -116,7 +116,7 @@ def _merges_of_deletes(
             yield merge_of_deletes(sim, process, merge.partition, removed, live, alone, time_ms)
 
 
-def _read_live(
+def read_live(
     sim: Simulation, process: Process, inputs: Iterable[TableFile]
 ) -> tuple[tuple[int, ...], int] | None:
     """Return the live rows of some files, and how many others they hold; None where one cannot be read."""

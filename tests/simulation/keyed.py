@@ -9,7 +9,7 @@ from typing import Any
 from streaming_sink.keyed.by_key import ChangesByKey
 from streaming_sink.options.values.writes import Upsert, WriteByKey
 from streaming_sink.table.table_keys import table_key
-from streaming_sink.tasks.errors import DataFileError
+from streaming_sink.tasks.errors import DataFileError, UnusableRunError
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.writing.target import Target
 from tests.simulation.acting import TRIES, Body, commit, patiently, patiently_refreshed, think, told
@@ -260,6 +260,11 @@ class Keyed:
             )
         except DataFileError as missing:
             return self._outlived(missing)
+        except UnusableRunError as unusable:  # the query fails, and looks at the runs anew
+            sim.tell(name, f"=> {unusable}")
+            sim.meet("a task could not read a run")
+            by_key.forget_index()
+            return StoreUnavailableError(str(unusable))
         except TimelineError as failure:
             sim.tell(name, f"=> {type(failure).__name__}: {failure}")
             sim.meet(f"before a commit by key: {type(failure).__name__}")

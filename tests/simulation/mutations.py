@@ -22,6 +22,7 @@ from streaming_sink.zones import write_audit_publish
 from streaming_sink.zones.planning.flux import Flux
 from tests.simulation.catalogs.key_mutations import KEYED_CATALOG_SWITCHES
 from tests.simulation.catalogs.mutations import CATALOG_SWITCHES
+from tests.simulation.derived_mutations import DERIVED_SWITCHES
 from tests.simulation.mirror_mutations import MIRROR_SWITCHES
 from tests.simulation.switch import Switch
 from timeline import outbox
@@ -567,6 +568,7 @@ SWITCHES = (
     *CATALOG_SWITCHES,
     *KEYED_CATALOG_SWITCHES,
     *MIRROR_SWITCHES,
+    *DERIVED_SWITCHES,
 )  # fmt: skip
 
 ELSEWHERE = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from random import Random
 from unittest import mock
 
@@ -15,6 +16,7 @@ from tests.simulation import (
     fillers,
     ingesters,
     key_files,
+    key_runs,
     keyed,
     mirrors,
     others,
@@ -112,7 +114,7 @@ def run(seed: int, traced: bool = False) -> Report:
             for each in filter(None, (log, purging)):
                 stack.enter_context(each.read_and_written())
             return sim.run(
-                lambda sim: _arrange_keyed(sim, world, log, purging),
+                lambda sim: _arrange_keyed(sim, world, log, purging, stack),
                 lambda sim: _finish_keyed(sim, world, log, purging),
             )
 
@@ -225,10 +227,14 @@ def _purging_and_followed(sim: Simulation, world: keyed.Keyed) -> tuple[Log | No
     return log, purging
 
 
-def _arrange_keyed(sim: Simulation, world: keyed.Keyed, log: Log | None, purging: Purgers | None) -> None:
+def _arrange_keyed(
+    sim: Simulation, world: keyed.Keyed, log: Log | None, purging: Purgers | None, stack: ExitStack
+) -> None:
     random, stormy = sim.random, sim.seed % STORMY == 0
     sim.skewed = random.random() < 0.5
     main = random.choice(keyed.KEYS)
+    if sim.seed >= key_runs.INDEXED:
+        main = replace(main, key_index="index")
     sim.repartitioning = main.key_scope == TABLE_SCOPE and random.random() < 0.15
     world.create(_table_properties(random), main if random.random() < 0.7 else None)
     sim.weather = _storm(random) if stormy else _weather(random)
@@ -236,6 +242,10 @@ def _arrange_keyed(sim: Simulation, world: keyed.Keyed, log: Log | None, purging
     start = _starter(sim)
     keyed.arrange(sim, world, main, start, deadline)
     _start_others(sim, start, deadline, deltas.fold_deletes)
+    if main.key_index == "index":
+        index = key_runs.Runs(sim, main)
+        stack.enter_context(index.small_and_held())
+        index.arrange(start)
     if log is not None:
         log.create(_table_properties(random))
         for number in range(random.choice([1, 2])):
@@ -328,7 +338,7 @@ def _start_others(
     if random.random() < 0.3:
         start("clusterer", writers.cluster(sim, random.randrange(2, 5), deadline))
     planned = random.choice([0, 0, 2, 3] if stormy else [0, 0, 1, 2])
-    for number in range(planned):
+    for number in range(max(planned, int(clusterers.has_planner(sim.seed)))):
         start(f"clusterer{number}", clusterers.cluster_by_plans(sim, random.randrange(2, 5), deadline))
     if planned and random.random() < 0.3:
         start("vandal", others.spoil_the_timeline(sim, random.randrange(1, 4)))

@@ -10,6 +10,8 @@ from functools import partial
 from multiprocessing import Pool
 from pathlib import Path
 
+from tests.simulation.clusterers import PLANNED
+from tests.simulation.key_runs import INDEXED
 from tests.simulation.mutations import ELSEWHERE, SWITCHES
 from tests.simulation.schedule import (
     AUDITS,
@@ -74,6 +76,7 @@ def _score_one(numbered: tuple[int, int | None], most: int) -> Scored:
     number, first = numbered
     switch = SWITCHES[number]
     first_seed = OUTBOXES if switch.two_tables else KEYS if switch.keyed else 0
+    first_seed = INDEXED if switch.indexed else PLANNED if switch.planned else first_seed
     first_seed = AUDITS if switch.audited else INGESTION if switch.buffered else first_seed
     first_seed = CATALOGS if switch.catalog else first_seed
     first_seed = KEYED_CATALOGS if switch.keyed_catalog else first_seed

@@ -34,6 +34,10 @@ class Switch:
     """Only an outbox shows it: run schedules of two tables."""
     keyed: bool = False
     """Only changes by key show it: run schedules of a table with a key."""
+    indexed: bool = False
+    """Only a key index shows it: run schedules of a table with a key whose streams look it up in one."""
+    planned: bool = False
+    """Only plans of clustering show it: run schedules whose clusterers take what the planner plans."""
     buffered: bool = False
     """Only buffered ingestion shows it: run schedules of a buffer zone."""
     audited: bool = False

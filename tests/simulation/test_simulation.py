@@ -11,6 +11,8 @@ from functools import cache
 
 import pytest
 
+from tests.simulation.clusterers import PLANNED
+from tests.simulation.key_runs import INDEXED
 from tests.simulation.mutations import SWITCHES
 from tests.simulation.schedule import (
     AUDITS,
@@ -30,6 +32,8 @@ SEEDS_TO_CATCH = 300
 """Most switches fall within twenty; `python -m tests.simulation --mutations` tries the rare ones longer."""
 SCHEDULES_OF_TWO_TABLES = SCHEDULES * 3 // 10
 SCHEDULES_OF_KEYS = SCHEDULES * 4 // 10
+SCHEDULES_OF_INDEXES = SCHEDULES // 10
+SCHEDULES_OF_PLANNED_CLUSTERING = SCHEDULES // 10
 SCHEDULES_OF_INGESTION = SCHEDULES * 6 // 10
 SCHEDULES_OF_AUDITS = SCHEDULES * 7 // 10
 SCHEDULES_OF_CATALOGS = SCHEDULES // 2
@@ -67,6 +71,18 @@ _MUST_BE_MET_BY_KEYS = (
     "key purged", "keys looked for again", "late change committed", "orphan deleted",
     "own rows taken back", "purge refused: not followed", "repartitioned", "replace committed",
     "snapshot expired", "takeover", "unknown",
+)  # fmt: skip
+
+
+_MUST_BE_MET_BY_INDEXES = (
+    "a run cut off", "a run damaged", "a run deleted", "a run of another key", "a run of other rows",
+    "a run opened", "a run stale", "acknowledged", "changes by key", "crash", "key deleted",
+    "keys looked for again", "replace committed", "runs built", "runs deleted", "runs merged",
+)  # fmt: skip
+
+
+_MUST_BE_MET_BY_PLANNED_CLUSTERING = (
+    "acknowledged", "plan claimed", "plan completed", "planned by the planner", "planned group dropped",
 )  # fmt: skip
 
 
@@ -144,6 +160,16 @@ def _reports_of_keys() -> list[Report]:
 
 
 @cache
+def _reports_of_indexes() -> list[Report]:
+    return _run(range(INDEXED, INDEXED + SCHEDULES_OF_INDEXES))
+
+
+@cache
+def _reports_of_planned_clustering() -> list[Report]:
+    return _run(range(PLANNED, PLANNED + SCHEDULES_OF_PLANNED_CLUSTERING))
+
+
+@cache
 def _reports_of_ingestion() -> list[Report]:
     return _run(range(INGESTION, INGESTION + SCHEDULES_OF_INGESTION))
 
@@ -177,7 +203,7 @@ def _run(seeds: range) -> list[Report]:
 def test_no_schedule_breaks_a_rule() -> None:
     reports = [*_reports(), *_reports_of_two_tables(), *_reports_of_keys(), *_reports_of_ingestion()]
     reports += [*_reports_of_audits(), *_reports_of_catalogs(), *_reports_of_keyed_catalogs()]
-    reports += _reports_of_mirrors()
+    reports += [*_reports_of_mirrors(), *_reports_of_indexes(), *_reports_of_planned_clustering()]
     broken = {report.seed: report.violation for report in reports if report.violation}
     assert not broken, f"replay with: python -m tests.simulation {min(broken)}"
 
@@ -189,6 +215,8 @@ def test_the_schedules_meet_what_they_are_for() -> None:
         (_reports(), _MUST_BE_MET),
         (_reports_of_two_tables(), _MUST_BE_MET_BY_TWO_TABLES),
         (_reports_of_keys(), _MUST_BE_MET_BY_KEYS),
+        (_reports_of_indexes(), _MUST_BE_MET_BY_INDEXES),
+        (_reports_of_planned_clustering(), _MUST_BE_MET_BY_PLANNED_CLUSTERING),
         (_reports_of_ingestion(), _MUST_BE_MET_BY_INGESTION),
         (_reports_of_audits(), _MUST_BE_MET_BY_AUDITS),
         (_reports_of_catalogs(), _MUST_BE_MET_BY_CATALOGS),
