@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from streaming_sink.tasks.job import ParquetSettings
 from streaming_sink.tasks.leaves import leaves
-from streaming_sink.tasks.row_groups.compact import STRUCT, Field, Struct
+from streaming_sink.tasks.row_groups.compact import I32, STRUCT, Field, Struct
 from streaming_sink.tasks.row_groups.footer import Footer, StoredGroup, read_row_groups
 
 _TESTED = ("parquet-cpp-arrow version 25.", "parquet-cpp-arrow version 26.")
@@ -143,7 +143,8 @@ def _are_known(pages: Field | None) -> bool:
         return True
     known = (range(4), _ENCODINGS)  # the last kind of a page is a data page of version 2
     return pages.value.kind == STRUCT and all(
-        each.keys() == {1, 2, 3} and all(each[at].value in known[at - 1] for at in (1, 2))
+        each.keys() == {1, 2, 3}
+        and all(each[at].kind == I32 and each[at].value in known[at - 1] for at in (1, 2))
         for each in pages.value.items
     )
 

@@ -112,7 +112,7 @@ def _moved_pages(data: bytes, shift: int) -> tuple[list[Extent], bytes]:
         pages = [Extent(page[1].value, page[1].value + page[2].value) for page in named]
         moved = [{**page, 1: Field(I64, page[1].value + shift)} for page in named]
         return pages, encode_struct({**fields, 1: Field(LIST, Values(STRUCT, moved))})
-    except (CompactError, KeyError, AttributeError, TypeError) as damage:
+    except (CompactError, LookupError, AttributeError, TypeError) as damage:
         raise FooterError(f"an offset index cannot be read: {damage}") from damage
 
 
@@ -168,7 +168,7 @@ def _check_header(data: bytes, at: int, size: int) -> None:
     try:
         header, body = decode_struct(data, at)
         stated = body - at + header[_COMPRESSED].value
-    except (CompactError, KeyError, TypeError) as damage:
+    except (CompactError, LookupError, TypeError, AttributeError) as damage:
         raise FooterError(f"a page has no header: {damage}") from damage
     if stated != size:
         raise FooterError(f"a page has {size:,} bytes by its index, and {stated:,} by its header")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from streaming_sink.tasks.row_groups.compact import CompactError, decode_struct
+from streaming_sink.tasks.row_groups.compact import I32, CompactError, Field, decode_struct
 from streaming_sink.tasks.row_groups.footer import (
     DataPage,
     Extent,
@@ -59,11 +59,11 @@ def _data_pages(stored: StoredGroups, chunk: StoredChunk) -> Iterator[tuple[int,
     while at < end:
         try:
             header, body = decode_struct(data, at - begin)
-            kind, place = header[_KIND].value, Extent(at, begin + body + header[_COMPRESSED].value)
+            kind, place = _number(header[_KIND]), Extent(at, begin + body + _number(header[_COMPRESSED]))
             is_dictionary = kind == _DICTIONARY and place.begin == begin and place.end == first
             own, number = _ROWS_IN[_DATA if is_dictionary else kind]
-            count = 0 if is_dictionary else header[own].value[number].value
-        except (CompactError, KeyError, TypeError, AttributeError) as damage:
+            count = 0 if is_dictionary else _number(header[own].value[number])
+        except (CompactError, LookupError, TypeError, AttributeError) as damage:
             raise FooterError(f"a page has no header: {damage}") from damage
         if not begin + body - at <= place.size <= end - at or count < 0:
             raise FooterError(f"a page ends at {place.end:,}, and its column at {end:,}")
@@ -72,11 +72,19 @@ def _data_pages(stored: StoredGroups, chunk: StoredChunk) -> Iterator[tuple[int,
         at = place.end
 
 
+def _number(field: Field) -> int:
+    """Return a number of a header. TypeError for a field of another type."""
+    if field.kind != I32:
+        raise TypeError(f"a field of type {field.kind}")
+    value: int = field.value
+    return value
+
+
 def _check_names(index: bytes, pages: Sequence[DataPage]) -> None:
     """Check that an offset index names these pages."""
     try:
         named = [(it[1].value, it[2].value) for it in decode_struct(index)[0][1].value.items]
-    except (CompactError, KeyError, TypeError, AttributeError) as damage:
+    except (CompactError, LookupError, TypeError, AttributeError) as damage:
         raise FooterError(f"an offset index cannot be read: {damage}") from damage
     if named != [(page.place.begin, page.place.size) for page in pages]:
         raise FooterError("an offset index names other pages than there are")
