@@ -9,7 +9,7 @@ table is told to do from 2 MiB on. The ways to land them take turns. `processor`
 and all below it, the JVM and its workers, from the announcement to the commit. Spark is started, and its
 workers are, before the clock starts. Two peers take such files, too: `spark.read.parquet` (openCostInBytes 0,
 its best) with `BulkInsert()`, and Iceberg's `add_files` with `rewrite_data_files`, into a table without
-partitions, which is less work.
+partitions, which is less work. Other small files have five columns of text, of 33 days.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ AS_THEY_ARE = FileSizing(max_file_bytes="12MiB", small_file_bytes="2MiB")
 """In a table of these sizes the large files are registered as they are."""
 _ROWS, _LARGE_ROWS = 200, 40_000
 _LARGE_FILES = 300
+_TEXT_FILES = 20_000
+_FIRST_DAY = 20_454
+"""2026-01-01, in days since 1970."""
 _ROUNDS = 3
 _COPIES, _DECODES = "2097152", str(1 << 60)
 _PEER_FILES = 20_000
@@ -88,6 +91,29 @@ def write_files(folder: Path, count: int, rows: int, codec: str = "snappy") -> N
         pq.write_table(table, folder / f"{number:06}.parquet", compression=codec)
 
 
+def write_texts(folder: Path, count: int) -> None:
+    """Write files of five columns of text, a time and a number, over 33 days; a tenth of them over two."""
+    folder.mkdir(parents=True)
+    random, rows = np.random.default_rng(2), 150
+    for number in range(count):
+        ids, sessions = ([f"{it:016x}" for it in random.integers(0, 1 << 62, rows)] for _ in range(2))
+        items, sources = random.integers(0, 100_000, rows), random.integers(0, 1 << 40, rows)
+        seconds = random.integers(0, 86_400 * (1 if number % 10 else 2), rows)
+        micros = ((_FIRST_DAY + number % 33) * 86_400 + seconds) * 1_000_000
+        table = pa.table(
+            {
+                "id": ids,
+                "session": sessions,
+                "url": [f"https://example.com/shop/item/{it}" for it in items],
+                "referrer": [f"https://example.org/?q={it:x}" for it in sources],
+                "agent": [f"agent-{it}" for it in random.integers(0, 200, rows)],
+                "at": pa.array(micros).cast(pa.timestamp("us")),
+                "n": random.integers(0, 1000, rows),
+            }
+        )
+        pq.write_table(table, folder / f"{number:06}.parquet")
+
+
 @contextmanager
 def _watched_workers(peaks: list[float]) -> Iterator[None]:
     """Note the most memory that a Python worker had, in megabytes."""
@@ -123,6 +149,7 @@ def land_by_zone(
     sizing: FileSizing = SIZING,
     by_reference: bool = False,
     copied_from: str = _DECODES,
+    partition_by: str = "day",
 ) -> Figures:
     """Announce all files of a folder, and land them."""
     rules = ingest.Rules(max_files=1_000_000, max_bytes="1TiB")
@@ -130,7 +157,7 @@ def land_by_zone(
         str(lake / "zone"),
         table=str(lake / "table"),
         rules=rules,
-        partition_by=["day"],
+        partition_by=[partition_by],
         sizing=sizing,
         table_properties={COPIED_FROM_BYTES: copied_from},
         sources=ingest.SourceFolders(by_reference=by_reference),
@@ -214,7 +241,7 @@ def _warm_up(session: SparkSession, work: Path) -> None:
     land_by_zone(session, work / "warm", work / "warm-lake")
 
 
-def _aims(zone: Figures, spark: Figures | None, large: Sequence[Figures]) -> list[Aim]:
+def _aims(zone: Figures, texts: Figures, spark: Figures | None, large: Sequence[Figures]) -> list[Aim]:
     snappy, _, _, decoded, copied = large
     tails = zone.table.files - zone.table.files_at_size
     return [
@@ -224,6 +251,7 @@ def _aims(zone: Figures, spark: Figures | None, large: Sequence[Figures]) -> lis
             measured=zone.seconds if zone.files == FILES else None,
         ),
         Aim(what="processor ms a file", bound=0.8, measured=zone.milliseconds_a_file),
+        Aim(what="processor ms a file of texts", bound=0.8, measured=texts.milliseconds_a_file),
         Aim(what="megabytes of a worker", bound=450, measured=zone.worker_megabytes),
         Aim(what="share of bytes at size", bound=0.9, measured=zone.table.share_at_size, at_least=True),
         Aim(what="remainders a partition", bound=1, measured=tails / PARTITIONS),
@@ -280,7 +308,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         large_files = 10 if options.quick else _LARGE_FILES
         write_files(work / "large", large_files, _LARGE_ROWS)
         write_files(work / "zstd", large_files, _LARGE_ROWS, "zstd")
+        write_texts(work / "texts", files // 2 if options.quick else _TEXT_FILES)
         zone = land_by_zone(session, work / "drop", work / "zone")
+        texts = land_by_zone(
+            session, work / "texts", work / "of-texts", "files of texts, 14 KB", partition_by="day(at)"
+        )
         rounds = 1 if options.quick else _ROUNDS
         large = land_large(session, work / "large", work / "zstd", work, rounds)
         spark = iceberg = None
@@ -292,10 +324,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         session.stop()
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    found = [each for each in (zone, *large, spark, iceberg) if each is not None]
+    found = [each for each in (zone, texts, *large, spark, iceberg) if each is not None]
     introduction = f"{PARTITIONS} partitions, files of at most {SIZING.max_file_bytes:,} bytes."
     figures = {"ways": [{**asdict(it), "milliseconds_a_file": it.milliseconds_a_file} for it in found]}
-    return conclude(options, introduction, [_table(found)], figures, _aims(zone, spark, large))
+    return conclude(options, introduction, [_table(found)], figures, _aims(zone, texts, spark, large))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ from streaming_sink.tasks.partitioning import split
 
 _Edges = dict[str, tuple[Any, Any]]
 _MONOTONIC = ("identity", "year", "month", "day", "hour", "truncate")
+_HOURLY = ("year", "month", "day", "hour")
+"""Transforms that are the same for all times of an hour."""
 _TRUNCATED = 16
 """Some writers cut longer texts in statistics, and so may have one for all of many."""
 
@@ -60,6 +63,8 @@ class Layout:
         self.columns = serialized(with_fields(footer_columns(footer, schema), stated))
         """All columns, as Arrow serializes a schema."""
         self._table_schema, self._partition_by = schema, partition_by
+        others = {field.source[0] for field in partition_by if field.transform not in _HOURLY}
+        self._by_hour = {field.source[0] for field in partition_by} - others
         self.types = footer.schema_arrow
         self._places = {self.schema.column(place).path: place for place in range(len(self.schema))}
         self._keys: dict[str, PartitionKey | None] = {}
@@ -93,13 +98,22 @@ class Layout:
             found = _range(footer, place)
             if found is None or (found[0] != found[1] and not field.transform.startswith(_MONOTONIC)):
                 return None
-            edges[name] = found
+            edges[name] = (_hour_of(found[0]), _hour_of(found[1])) if name in self._by_hour else found
         return edges
 
     def _table(self, edges: _Edges) -> pa.Table:
         """Return the edges as two rows."""
         found = {name: pa.array(both, self.types.field(name).type) for name, both in edges.items()}
         return pa.table(found | {name: pa.repeat(value, 2) for name, value in self.stated.items()})
+
+
+def _hour_of(value: Any) -> Any:
+    """Return the beginning of a time's hour in UTC, so that files of an hour have their partition looked up
+    once; what is no such time stays as it is.
+    """
+    if not isinstance(value, datetime) or value.utcoffset():
+        return value
+    return value.replace(minute=0, second=0, microsecond=0)
 
 
 def _range(footer: pq.ParquetFile, place: int) -> tuple[Any, Any] | None:
