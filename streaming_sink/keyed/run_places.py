@@ -51,11 +51,9 @@ class RunPlaces:
         runs = {path: run for path, run in self._runs.items() if path in listed}
         came, high, low = list[str](), array("Q"), array("Q")
         for path in paths:
-            if path not in runs and (footer := read(path)) is not None:
-                runs[path] = _Run(footer.entries, len(footer.files))
+            if path not in runs and (run := _read_into(high, low, read(path))) is not None:
+                runs[path] = run
                 came.append(path)
-                for column, words in zip((high, low), footer.files.fingerprints(), strict=True):
-                    column.frombytes(words.tobytes())  # one buffer, which grows in place
         if not came and len(runs) == len(before):
             return False
         ordered = sorted(runs, key=lambda path: (-runs[path].entries, path))
@@ -94,6 +92,15 @@ class RunPlaces:
         del places
         self._high = self._high[order]
         self._low = self._low[order]
+
+
+def _read_into(high: array[int], low: array[int], footer: RunFooter | None) -> _Run | None:
+    """Add the fingerprints of a run's files to buffers, which grow in place, and forget its footer."""
+    if footer is None:
+        return None
+    for column, words in zip((high, low), footer.files.fingerprints(), strict=True):
+        column.frombytes(words.tobytes())
+    return _Run(footer.entries, len(footer.files))
 
 
 def _behind(known: np.ndarray, came: array[int]) -> np.ndarray:
