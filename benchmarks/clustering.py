@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.aims import Aim, benchmark_parser, conclude
 from benchmarks.data import write_batches
+from benchmarks.measure import processor_seconds, wait_for_new_workers
 from benchmarks.peers import (
     Contents,
     Delta,
@@ -69,6 +70,8 @@ class Sorting:
 
     engine: str
     seconds: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+    """Processor seconds of the driver, the JVM and the workers."""
     live: Extent | None = None
     point_ms: dict[str, list[float]] = field(default_factory=dict)
     """Milliseconds of every point query, by the reader."""
@@ -130,6 +133,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=50_000, help="rows of a source file")
     parser.add_argument("--files", type=int, default=60, help="source files")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each engine, taking turns")
+    parser.add_argument("--new-workers", action="store_true", help="each run of ours begins with new ones")
     parser.add_argument("--memory", default="2GiB", help="what a task of ours may hold as Arrow")
     options = parser.parse_args(arguments)
     options.sorted_bytes, options.curved_bytes = SORTED_FILE_BYTES, CURVED_FILE_BYTES
@@ -153,12 +157,14 @@ def _warm_up(spark: SparkSession, work: Path, memory: str) -> None:
         contents_of(engine.frame())
 
 
-def _clustered(engine: Engine, layout: Layout, expected: Contents) -> float:
-    """Rewrite a fresh copy, check its rows, and return the seconds that the rewriting took."""
+def _clustered(engine: Engine, layout: Layout, expected: Contents) -> tuple[float, float]:
+    """Rewrite a fresh copy, check its rows, and return the seconds that the rewriting took, by the clock and
+    of processors.
+    """
     engine.restore()
-    started = time.perf_counter()
+    started, processor = time.perf_counter(), processor_seconds()
     engine.cluster(layout)
-    seconds = time.perf_counter() - started
+    seconds, processor = time.perf_counter() - started, processor_seconds() - processor
     found = contents_of(engine.frame())
     if found != expected:
         raise RuntimeError(f"{engine.name} changed the table's rows: {found}, not {expected}")
@@ -172,7 +178,7 @@ def _clustered(engine: Engine, layout: Layout, expected: Contents) -> float:
                 f" processor, {group.spilled_bytes:,} bytes spilled",
                 file=sys.stderr,
             )
-    return seconds
+    return seconds, processor
 
 
 # ----------------------------------------------------------------------------------------------------- sort
@@ -189,7 +195,11 @@ def _sort(
             turn = number % len(runs)
             for engine, result in runs[turn:] + runs[:turn]:
                 layout = Layout(engine.strategies[0], (SORT_COLUMN,), options.sorted_bytes)
-                result.seconds.append(_clustered(engine, layout, expected))
+                if options.new_workers and isinstance(engine, Ours):
+                    wait_for_new_workers()
+                seconds, processor = _clustered(engine, layout, expected)
+                result.seconds.append(seconds)
+                result.processor.append(processor)
                 result.live = engine.live()
             for place, key in enumerate(keys):
                 for engine, result in runs:
@@ -245,8 +255,8 @@ def sorting_table(results: list[Sorting]) -> str:
     """Return the results as a table; ratios are to ours."""
     ours = results[0]
     lines = [
-        "| engine | median s | runs | ÷ ours | files | MiB | point query, Spark ms | DuckDB ms |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| engine | median s | runs | ÷ ours | CPU s | ÷ | files | MiB | point query, Spark ms | DuckDB ms |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for r in results:
         assert r.live is not None
@@ -255,6 +265,8 @@ def sorting_table(results: list[Sorting]) -> str:
             f"{r.median:.2f}",
             f"{min(r.seconds):.2f} to {max(r.seconds):.2f}",
             f"{r.median / ours.median:.2f}",
+            f"{(processor := statistics.median(r.processor)):.2f}",
+            f"{processor / statistics.median(ours.processor):.2f}",
             str(r.live.files),
             f"{r.live.bytes / 2**20:.1f}",
             *(
@@ -281,7 +293,7 @@ def _curves(
         for engine in engines:
             for strategy in engine.strategies:
                 layout = Layout(strategy, columns, options.curved_bytes)
-                seconds = _clustered(engine, layout, expected)
+                seconds, _ = _clustered(engine, layout, expected)
                 results.append(_measured(engine, layout, seconds, ranges))
     return results
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import statistics
+import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
@@ -59,6 +60,29 @@ def processor_seconds() -> float:
             parents[process] = int(fields[1])
             ticks[process] = sum(map(int, fields[11:15]))  # user, system, and both of its ended children
     return sum(ticks[each] for each in ticks if is_below(each, parents)) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_for_new_workers() -> None:
+    """Wait until Spark has ended the Python workers of this process's sessions, which it does when they had
+    nothing to do for a minute: the next tasks begin in new ones. Linux only. TimeoutError after five minutes.
+    """
+    end = time.monotonic() + 300
+    while _workers():
+        if time.monotonic() > end:
+            raise TimeoutError(f"Python workers are still there: {_workers()}")
+        time.sleep(1)
+
+
+def _workers() -> list[int]:
+    """Return the children of the daemon that forks workers, `benchmarks.waiting_daemon`."""
+    parents: dict[int, int] = {}
+    of_daemon: set[int] = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # the process has ended
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if b"benchmarks.waiting_daemon" in (folder / "cmdline").read_bytes():
+                of_daemon.add(int(folder.name))
+    return [it for it in of_daemon if parents[it] in of_daemon and is_below(it, parents)]
 
 
 def is_below(process: int, parents: Mapping[int, int]) -> bool:

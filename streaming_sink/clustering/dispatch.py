@@ -38,7 +38,8 @@ from timeline.versions.head import Head
 
 _APP_ID = "cluster"
 _IDLE_TASKS = 4
-"""The most idle cores that one group takes: each of its tasks reads all of its files, and keeps its range."""
+"""The most idle cores that one group takes: each of its tasks reads all of its files, and keeps its range.
+For two of them a shuffle of the rows costs more than to read them twice (`docs/measurements.md`)."""
 _TASK_BYTES = 4 * 1024**3
 """A larger group is divided into ranges even where no core is idle: one task would sort it on one worker's
 disk.

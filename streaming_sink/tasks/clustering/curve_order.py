@@ -14,6 +14,7 @@ from planners.clustering import curves
 from streaming_sink.tasks.clustering.ordering import Key, Order, sort_column, top_level_names
 from streaming_sink.tasks.clustering.row_strategy import Group
 from streaming_sink.tasks.leaves import as_integers, leaf_values
+from streaming_sink.tasks.numpy_arrays import numbers_array, plain_numbers
 
 _RANKED_ROWS = 1024
 """Text is ranked so many rows at a time, which bounds the copies that ranking makes."""
@@ -47,7 +48,7 @@ def order_along_curve(group: Group, curve: Curve) -> Order:
             curves.spread(_ranks(leaf_values(rows.column(top), leaf), known, first), len(known), bits)
             for top, leaf, known, first in zip(tops, columns, boundaries, nulls_first, strict=True)
         ]
-        return [Key(pa.chunked_array([pa.array(curve(ranks, bits))]))]
+        return [Key(pa.chunked_array([numbers_array(curve(ranks, bits))]))]
 
     return order
 
@@ -64,7 +65,7 @@ def bits_per_column(columns: int) -> int:
 
 
 def _ranks(values: pa.ChunkedArray, boundaries: npt.NDArray[Any], nulls_first: bool) -> curves.Ranks:
-    nulls = values.is_null().to_numpy() if values.null_count else np.zeros(len(values), dtype=np.bool_)
+    nulls = plain_numbers(values.is_null()) if values.null_count else np.zeros(len(values), dtype=np.bool_)
     ranks = np.zeros(len(values), dtype=np.uint64)
     present = values.drop_null()
     if boundaries.dtype == object and len(present):
@@ -88,7 +89,7 @@ def _rank_distinct(values: pa.ChunkedArray, boundaries: npt.NDArray[Any]) -> cur
     """Return ranks, computed once for each distinct value: Python compares objects one by one."""
     encoded = pc.dictionary_encode(values.combine_chunks())
     ranked: curves.Ranks = curves.ranks(_comparable(encoded.dictionary), boundaries)
-    of_rows: curves.Ranks = ranked[encoded.indices.to_numpy()]
+    of_rows: curves.Ranks = ranked[plain_numbers(encoded.indices)]
     return of_rows
 
 
@@ -101,5 +102,7 @@ def _comparable(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
         values = values.cast(pa.binary())  # text is ordered by its bytes
     if pa.types.is_binary(values.type) or pa.types.is_fixed_size_binary(values.type):
         return np.array(values.to_pylist(), dtype=object)
+    if pa.types.is_primitive(values.type):
+        return plain_numbers(values)
     plain: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
     return plain

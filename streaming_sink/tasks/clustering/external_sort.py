@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from streaming_sink.tasks.clustering.few_values import decode_values, encode_few_values
 from streaming_sink.tasks.clustering.ordering import Order, sort_indices
 from streaming_sink.tasks.files.held_rows import HeldRows
 from streaming_sink.tasks.files.spill import SpillFile
+from streaming_sink.tasks.numpy_arrays import plain_numbers
 
 _RUN_SHARE = 6
 """A run takes this part of the memory: sorting needs a copy of it in one piece, and keys as large again."""
@@ -20,6 +22,8 @@ _PIECE_SHARE = 1024
 """A piece of a run on disk. A merge of up to 100 runs (16 times the memory) stays within its part."""
 _SLICE_SHARE = 32
 """A batch that is yielded."""
+
+Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass
@@ -32,7 +36,7 @@ class SortCounts:
 
 def sort(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, order: Order, memory_bytes: int, counts: SortCounts
-) -> Iterator[pa.RecordBatch]:
+) -> Batches:
     """Yield the rows of `batches` in order; rows with equal keys stay in the order in which they came.
 
     Holds about `memory_bytes` of Arrow at most, however many rows come; a batch should be a small part of it.
@@ -45,7 +49,8 @@ def sort(
                 runs.append(_spill_run(held, schema, order, memory_bytes, counts))
             held.add(batch)
         if not runs:
-            yield from _sort_in_memory(_take_rows(held, schema), order, memory_bytes // _SLICE_SHARE)
+            if held.rows:
+                yield from _sort_in_memory(held, schema, order, memory_bytes // _SLICE_SHARE)
             return
         if held.rows:
             runs.append(_spill_run(held, schema, order, memory_bytes, counts))
@@ -60,36 +65,43 @@ def run_bytes(memory_bytes: int) -> int:
     return memory_bytes // _RUN_SHARE
 
 
-def _take_rows(held: HeldRows, schema: pa.Schema) -> pa.Table:
-    """Return the held rows in one piece. `held` is empty before the copy is made, and the batches are not
-    held twice after it."""
-    return pa.Table.from_batches(held.take(), schema).combine_chunks()
+def join_pieces(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Return the rows, each column in one piece. `batches` is emptied, and the batches' part of a column is
+    freed before the next column is copied: the rows are not held twice.
+    """
+    columns = pa.Table.from_batches(batches, schema).columns
+    batches.clear()
+    for place, field in enumerate(schema):
+        columns[place] = pa.table([columns[place]], [field.name]).combine_chunks().column(0)
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _sort_in_memory(rows: pa.Table, order: Order, slice_bytes: int) -> Iterator[pa.RecordBatch]:
-    if rows.num_rows:
-        yield from _slices(rows, sort_indices(order(rows)), slice_bytes)
+def _sort_in_memory(held: HeldRows, schema: pa.Schema, order: Order, slice_bytes: int) -> Batches:
+    """Return the held rows in order, in batches of about so many bytes. None are held after it."""
+    rows = join_pieces(held.take(), schema)
+    return _slices(rows, sort_indices(order(rows)), slice_bytes)
 
 
-def _slices(rows: pa.Table, indices: pa.Array, slice_bytes: int) -> Iterator[pa.RecordBatch]:
+def _slices(rows: pa.Table, indices: pa.Array, slice_bytes: int) -> Batches:
     """Yield the rows at these indices, in batches of about so many bytes."""
-    count = max(1, rows.num_rows * slice_bytes // max(1, rows.nbytes))
+    count, schema = max(1, rows.num_rows * slice_bytes // max(1, rows.nbytes)), rows.schema
+    rows = encode_few_values(rows)
     for start in range(0, len(indices), count):
-        yield from rows.take(indices.slice(start, count)).combine_chunks().to_batches()
+        yield from decode_values(rows.take(indices.slice(start, count)), schema).to_batches()
 
 
 def _spill_run(
     held: HeldRows, schema: pa.Schema, order: Order, memory_bytes: int, counts: SortCounts
 ) -> _Run:
     run = _Run(schema)
-    for batch in _sort_in_memory(_take_rows(held, schema), order, memory_bytes // _PIECE_SHARE):
+    for batch in _sort_in_memory(held, schema, order, memory_bytes // _PIECE_SHARE):
         run.write(batch)
     counts.runs += 1
     counts.spilled_bytes += run.finish()
     return run
 
 
-def _merge_runs(runs: list[_Run], order: Order, memory_bytes: int) -> Iterator[pa.RecordBatch]:
+def _merge_runs(runs: list[_Run], order: Order, memory_bytes: int) -> Batches:
     """Yield the rows of all runs in order.
 
     Each round sorts the held rows of all runs, and yields them up to the first position where a run's next
@@ -106,7 +118,7 @@ def _merge_runs(runs: list[_Run], order: Order, memory_bytes: int) -> Iterator[p
         rows = pa.concat_tables([run.held for run in runs]).combine_chunks()
         indices = sort_indices(order(rows))
         unfinished = [end - 1 for end, run in zip(ends, runs, strict=True) if run.has_more]
-        numbers = indices.to_numpy(zero_copy_only=False)
+        numbers = plain_numbers(indices)
         safe = int(np.isin(numbers, unfinished).argmax()) + 1 if unfinished else len(numbers)
         yielded = np.bincount(np.searchsorted(ends, numbers[:safe], side="right"), minlength=len(runs))
         for run, count in zip(runs, yielded, strict=True):
@@ -120,7 +132,7 @@ class _Run:
     def __init__(self, schema: pa.Schema) -> None:
         self._file = SpillFile(schema)
         self._next = 0
-        self.held = schema.empty_table()
+        self.held = pa.Table.from_batches([], schema)
         """The rows that are read back and not yet yielded."""
 
     def write(self, batch: pa.RecordBatch) -> None:

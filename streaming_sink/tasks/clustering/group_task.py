@@ -82,6 +82,8 @@ def _rewrite_together(job: GroupJob, attempt: int) -> GroupResult:
     except BaseException:
         files.abort()
         raise
+    finally:
+        group.close()
     return GroupWritten(
         files=written,
         seconds=time.perf_counter() - started,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,6 +17,7 @@ from planners.clustering.sort_fields import SortField
 from planners.suggestions import unknown_name
 from streaming_sink.tasks.clustering.text_sort import sort_text_indices
 from streaming_sink.tasks.leaves import Leaf, leaf_values, leaves
+from streaming_sink.tasks.numpy_arrays import numbers_array
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def _null_ranks(values: pa.ChunkedArray, field: SortField) -> pa.ChunkedArray | 
     if not values.null_count and not has_nan:
         return None
     ranks = pc.cast(pc.is_null(values), pa.int8())
-    ranks = pc.multiply(ranks, pa.scalar(-2 if field.nulls_first else 2, pa.int8()))
+    ranks = pc.multiply(ranks, numbers_array(np.array([-2 if field.nulls_first else 2], np.int8))[0])
     if has_nan:
         nans = pc.fill_null(pc.cast(pc.is_nan(values), pa.int8()), 0)
         ranks = pc.add(ranks, pc.negate(nans) if field.descending else nans)
@@ -98,13 +100,17 @@ def sort_indices(keys: Sequence[Key]) -> pa.Array:
     if not keys:
         raise ValueError("an order needs at least one key")
     if len(keys) == 1 and _is_text(keys[0].values.type):
-        texts, direction = keys[0].values.combine_chunks(), _direction(keys[0])
+        texts, direction = _in_one_piece(keys[0].values), _direction(keys[0])
         if (found := sort_text_indices(texts, direction)) is not None:
             return found
-    columns = {str(place): key.values.combine_chunks() for place, key in enumerate(keys)}
+    columns = {str(place): _in_one_piece(key.values) for place, key in enumerate(keys)}
     directions = map(_direction, keys)
     # Arrow places nulls last, of a descending key too.
     return pc.sort_indices(pa.table(columns), sort_keys=list(zip(columns, directions, strict=True)))
+
+
+def _in_one_piece(values: pa.ChunkedArray) -> pa.Array:
+    return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()  # which copies one, too
 
 
 def _is_text(kind: pa.DataType) -> bool:

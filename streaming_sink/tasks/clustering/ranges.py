@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_sink.tasks.clustering.ordering import Key, Order, sort_indices
+from streaming_sink.tasks.numpy_arrays import numbers_array, true_flags
 
 
 def boundary_rows(sample: pa.Table, order: Order, range_ends: Sequence[float]) -> pa.Table:
@@ -22,7 +23,8 @@ def boundary_rows(sample: pa.Table, order: Order, range_ends: Sequence[float]) -
     if not sample.num_rows:
         return sample
     indices = sort_indices(order(sample))
-    return sample.take(indices.take([int(len(indices) * end) for end in range_ends]))
+    places = np.array([int(len(indices) * end) for end in range_ends])
+    return sample.take(indices.take(numbers_array(places)))
 
 
 def range_numbers(rows: pa.Table, firsts: pa.Table, order: Order) -> npt.NDArray[np.intp]:
@@ -52,11 +54,6 @@ def _is_before(keys: Sequence[Key], place: int) -> npt.NDArray[np.bool_]:
         if not value.is_valid:  # an earlier key separates the rows that have a value here
             continue
         compare = pc.greater if key.descending else pc.less
-        before |= alike & _flags(compare(key.values, value))
-        alike &= _flags(pc.equal(key.values, value))
+        before |= alike & true_flags(compare(key.values, value))
+        alike &= true_flags(pc.equal(key.values, value))
     return before
-
-
-def _flags(compared: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    flags: npt.NDArray[np.bool_] = pc.fill_null(compared, False).to_numpy()
-    return flags

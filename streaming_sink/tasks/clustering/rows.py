@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from planners.clustering.sort_fields import SortField
 from streaming_sink.tasks.clustering import external_sort
 from streaming_sink.tasks.clustering.job import GroupJob, Input
+from streaming_sink.tasks.clustering.known_columns import KnownColumns
 from streaming_sink.tasks.clustering.ordering import Order, sort_column, top_level_names
 from streaming_sink.tasks.clustering.ranges import boundary_digest, boundary_rows, range_numbers
 from streaming_sink.tasks.files.cut_files import CutFiles
-from streaming_sink.tasks.files.data_file_reader import READ_ROWS, open_data_file
+from streaming_sink.tasks.files.data_file_reader import READ_ROWS, DataFileReader, open_data_file
 from streaming_sink.tasks.files.delete_files import check_rows, deleted_positions, leave_out
 from streaming_sink.tasks.files.held_rows import HeldRows
 from streaming_sink.tasks.files.merged_rows import MergedRows
+from streaming_sink.tasks.numpy_arrays import numbers_array
 
 _READ_SHARE = 64
 """A batch takes at most this part of the task's memory, by the sizes in the file's footer."""
 _SAMPLED_ROWS = 65_536
 _SAMPLE_SHARE = 32
 """The sample takes at most this part of the task's memory as Arrow: wide rows are sampled less often."""
-
+_OPEN_FILES = 256
+"""Files that stay open between two passes over their columns. A process may open a thousand."""
 
 _INPUT = "an input"
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenFile:
+    """An input, which `stack` closes, and translates errors of its reader while it is entered."""
+
+    stack: ExitStack
+    reader: DataFileReader
+    deleted: npt.NDArray[np.int64]
+    """The positions of its deleted rows."""
 
 
 class GroupRows:
@@ -34,8 +49,11 @@ class GroupRows:
 
     def __init__(self, job: GroupJob) -> None:
         self._job = job
-        self._held: deque[pa.RecordBatch] = deque()
-        """All rows, from the first sample until they are read; none if they are too many."""
+        self._known: KnownColumns | None = None
+        """The sampled columns of all rows, from the first sample until the rows are read; None if they are
+        too many."""
+        self._open: dict[str, _OpenFile] = {}
+        """The files whose sampled columns are read, and the others not yet."""
         self._samples: dict[frozenset[str], pa.Table] = {}
         self._range: tuple[Order, pa.Table] | None = None
         self._range_rows = 0
@@ -69,15 +87,33 @@ class GroupRows:
 
     def read(self, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the live rows, file after file; of all columns, or only of those that `columns` names."""
-        if columns is None and self._held:
-            held, self._held = self._held, deque()
-            while held:
-                yield held.popleft()
+        if columns is None and self._known is not None:
+            known, self._known = self._known, None
+            yield from known.complete(self._read(known.missing))
             return
-        for file in self._job.inputs:
-            deleted = deleted_positions(self._job.worker.store, file)
-            self._deleted[file.path] = len(deleted)
-            yield from leave_out(read_input(self._job, file, columns), deleted)
+        names = self.schema.names if columns is None else columns
+        yield from self._read(pa.schema([field for field in self.schema if field.name in names]))
+
+    def _read(self, schema: pa.Schema, *, again: bool = False) -> Iterator[pa.RecordBatch]:
+        """Yield the live rows with these columns. `again`: other columns of the same files are read next."""
+        for given in self._job.inputs:
+            file = self._open.pop(given.path, None) or self._open_file(given)
+            with file.stack:
+                yield from leave_out(_read_all(self._job, file.reader, schema), file.deleted)
+                if again and len(self._open) < _OPEN_FILES:
+                    self._open[given.path] = replace(file, stack=file.stack.pop_all())
+
+    def _open_file(self, given: Input) -> _OpenFile:
+        deleted = deleted_positions(self._job.worker.store, given)
+        self._deleted[given.path] = len(deleted)
+        with ExitStack() as stack:
+            reader = stack.enter_context(_opened(self._job, given))
+            return _OpenFile(stack.pop_all(), reader, deleted)
+
+    def close(self) -> None:
+        """Close the files that are still open."""
+        while self._open:
+            self._open.popitem()[1].stack.close()
 
     def join(self, output: CutFiles) -> None:
         """Hand over the live rows, file after file; row groups that are worth keeping as they are."""
@@ -88,8 +124,8 @@ class GroupRows:
     def sample(self, columns: Collection[str]) -> pa.Table:
         """Return these columns of a random sample of the group's rows, the same in every task and attempt.
 
-        Rows that fit into a sort in memory are read as a whole, and kept for the next `read` or `sorted` of
-        all columns.
+        Where these columns of all rows fit into a sort in memory they are kept for the next `read` or
+        `sorted` of all columns, which reads the others from the files that are still open.
         """
         names = frozenset(columns)
         if names not in self._samples:
@@ -128,9 +164,15 @@ class GroupRows:
 
     def _in_range(self, order: Order, firsts: pa.Table) -> Iterator[pa.RecordBatch]:
         self._range_rows = 0
+        if self._known is not None:
+            self._known.keep(lambda rows: range_numbers(rows, firsts, order) == self._job.part)
+            for batch in self.read():
+                self._range_rows += batch.num_rows
+                yield batch
+            return
         for rows in _join_small(self.read(), self.schema, self.memory_bytes // _READ_SHARE):
             numbers = range_numbers(rows, firsts, order)
-            mine = rows.take(np.flatnonzero(numbers == self._job.part))
+            mine = rows.take(numbers_array(np.flatnonzero(numbers == self._job.part)))
             self._range_rows += mine.num_rows
             yield from mine.combine_chunks().to_batches()
 
@@ -138,32 +180,25 @@ class GroupRows:
         random = np.random.default_rng(0)
         share = min(1.0, _SAMPLED_ROWS / max(1, self.rows))
         schema = pa.schema([field for field in self.schema if field.name in names])
+        known = KnownColumns(self.schema, schema)
+        keeps = self._known is None
         held: list[pa.RecordBatch] = []
         held_bytes = 0
-        self._held = self._held or self._read_if_few()
-        batches = (each.select(schema.names) for each in self._held) if self._held else self.read(names)
-        for batch in batches:
-            chosen = batch.take(np.flatnonzero(random.random(batch.num_rows) < share))
+        for batch in self._read(schema, again=True):
+            keeps = keeps and known.add(batch, self.rows, external_sort.run_bytes(self.memory_bytes))
+            chosen = _some(batch, random, share)
             held.append(chosen)
             held_bytes += chosen.nbytes
             while held_bytes > self.memory_bytes // _SAMPLE_SHARE and sum(each.num_rows for each in held) > 1:
-                held = [each.take(np.flatnonzero(random.random(each.num_rows) < 0.5)) for each in held]
+                held = [_some(each, random, 0.5) for each in held]
                 held_bytes = sum(each.nbytes for each in held)
                 share /= 2
+        self._known = known if keeps else self._known
         return pa.Table.from_batches(held, schema).combine_chunks()
 
-    def _read_if_few(self) -> deque[pa.RecordBatch]:
-        """Return all rows if they fit into a sort in memory, none otherwise."""
-        held: deque[pa.RecordBatch] = deque()
-        held_rows = held_bytes = 0
-        for batch in self.read():
-            held.append(batch)
-            held_rows += batch.num_rows
-            held_bytes += batch.nbytes
-            # Stop early: assume that the remaining rows are as wide as these on average.
-            if held_bytes * self.rows > external_sort.run_bytes(self.memory_bytes) * held_rows:
-                return deque()
-        return held
+
+def _some(batch: pa.RecordBatch, random: np.random.Generator, share: float) -> pa.RecordBatch:
+    return batch.take(numbers_array(np.flatnonzero(random.random(batch.num_rows) < share)))
 
 
 def _join_small(
@@ -179,19 +214,24 @@ def _join_small(
         yield pa.Table.from_batches(held.take(), schema)
 
 
-def read_input(
-    job: GroupJob, given: Input, columns: Collection[str] | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one data file, deleted or not, in the table's schema, of all columns or of these.
+def read_input(job: GroupJob, given: Input) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one data file, deleted or not, in the table's schema.
 
     DataFileError for a file that is missing, damaged, or of another number of rows.
     """
-    schema = job.worker.schema
-    if columns is not None:
-        schema = pa.schema([field for field in schema if field.name in columns])
-    cipher = job.worker.cipher if given.encrypted else None
-    worker = job.worker
+    with _opened(job, given) as file:
+        yield from _read_all(job, file, job.worker.schema)
+
+
+@contextmanager
+def _opened(job: GroupJob, given: Input) -> Iterator[DataFileReader]:
+    """Open a file as `open_data_file`, and check its rows."""
+    worker, cipher = job.worker, job.worker.cipher if given.encrypted else None
     with open_data_file(worker.store, given.path, _INPUT, cipher, needs_ids=worker.needs_ids) as file:
         check_rows(file, given, _INPUT)
-        batch_bytes = job.memory_bytes // _READ_SHARE
-        yield from file.read(schema, max(1, min(READ_ROWS, batch_bytes // max(1, file.row_bytes))))
+        yield file
+
+
+def _read_all(job: GroupJob, file: DataFileReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    batch_bytes = job.memory_bytes // _READ_SHARE
+    return file.read(schema, max(1, min(READ_ROWS, batch_bytes // max(1, file.row_bytes))))

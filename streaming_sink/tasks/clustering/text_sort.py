@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming_sink.tasks.numpy_arrays import numbers_array, plain_numbers
+
 _NUMBER_BYTES = 8
 _MOST_ALIKE = 0.1
 """If more than this part of the texts have equal numbers, comparing texts from the start is faster."""
@@ -24,7 +26,8 @@ def sort_text_indices(texts: pa.StringArray | pa.BinaryArray, direction: str) ->
     if texts.null_count or not len(texts):
         return None
     numbers = _numbers(texts)
-    rows = pc.array_sort_indices(pa.array(numbers), order=direction).to_numpy().copy()
+    # Equal numbers are settled below; of those that are not, any sort has the same order.
+    rows = np.argsort(numbers if direction == "ascending" else ~numbers)
     in_order = numbers[rows]
     alike = in_order[1:] == in_order[:-1]
     if np.count_nonzero(alike) > _MOST_ALIKE * len(rows):
@@ -32,7 +35,7 @@ def sort_text_indices(texts: pa.StringArray | pa.BinaryArray, direction: str) ->
     unsettled = np.flatnonzero(np.append(alike, False) | np.append(False, alike))
     if len(unsettled):
         rows[unsettled] = _settle_ties(texts, numbers, rows[unsettled], direction)
-    return pa.array(rows)
+    return numbers_array(rows.view(np.uint64))
 
 
 def _numbers(texts: pa.Array) -> npt.NDArray[np.uint64]:
@@ -68,7 +71,8 @@ def _settle_ties(
     texts: pa.Array, numbers: npt.NDArray[np.uint64], rows: npt.NDArray[Any], direction: str
 ) -> npt.NDArray[Any]:
     """Return the rows, whose numbers are in order, sorted by text among equal numbers."""
-    taken = pa.table({"number": numbers[rows], "text": texts.take(pa.array(rows)), "row": rows})
+    tied = numbers_array(rows)
+    taken = pa.table({"number": numbers_array(numbers[rows]), "text": texts.take(tied), "row": tied})
     keys = [("number", direction), ("text", direction), ("row", "ascending")]
-    ordered: npt.NDArray[Any] = rows[pc.sort_indices(taken, sort_keys=keys).to_numpy()]
+    ordered: npt.NDArray[Any] = rows[plain_numbers(pc.sort_indices(taken, sort_keys=keys))]
     return ordered

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from planners.model import InputFile
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import ParquetSettings
+from streaming_sink.tasks.numpy_arrays import numbers_array
 from timeline.names import DATA_FOLDER
 from timeline.stores.base import Store, open_by_name, paths_below
 
@@ -173,6 +174,6 @@ def leave_out(batches: Iterable[pa.RecordBatch], deleted: np.ndarray) -> Iterato
         if first < last:
             lives = np.ones(batch.num_rows, dtype=bool)
             lives[deleted[first:last] - start] = False
-            batch = batch.filter(pa.array(lives))
+            batch = batch.take(numbers_array(np.flatnonzero(lives)))
         if batch.num_rows:
             yield batch
