@@ -186,7 +186,8 @@ class ChangesByKey:
         Where others have moved rows in the meantime, these are looked for again, and only these: what was
         written stays as it is. RowsChangedError where that cannot help; write the batch again.
         """
-        assert write is not None  # as `begin` has made it
+        if write is None:  # a work item of which no file is taken
+            return publish([]), ()
         self._upkeep.suspect(each.path for each in result.damaged_runs)
         write = replace(write, resolution=write.resolution.leaving(found_by_tasks(result)))
         parquet = parquet_settings(target.properties, target.schema)
