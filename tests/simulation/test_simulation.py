@@ -31,7 +31,7 @@ SCHEDULES = int(os.environ.get("SIMULATED_SCHEDULES", "240"))
 SEEDS_TO_CATCH = 300
 """Most switches fall within twenty; `python -m tests.simulation --mutations` tries the rare ones longer."""
 SCHEDULES_OF_TWO_TABLES = SCHEDULES * 3 // 10
-SCHEDULES_OF_KEYS = SCHEDULES * 5 // 12
+SCHEDULES_OF_KEYS = SCHEDULES * 4 // 10
 SCHEDULES_OF_INDEXES = SCHEDULES // 10
 SCHEDULES_OF_PLANNED_CLUSTERING = SCHEDULES // 10
 SCHEDULES_OF_INGESTION = SCHEDULES * 6 // 10
