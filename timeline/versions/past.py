@@ -44,8 +44,12 @@ def past_state_of(metadata: TableMetadata) -> PastState:
 
 
 def line_of(snapshot_id: int | None, parents: Mapping[int, int | None]) -> Iterator[int]:
-    """Yield a snapshot and its ancestors, as far as they are known."""
-    while snapshot_id is not None and snapshot_id in parents:
+    """Yield a snapshot and its ancestors, as far as they are known. Ends on damaged metadata too, where an
+    ancestor names its descendant as its parent.
+    """
+    seen = set[int]()
+    while snapshot_id is not None and snapshot_id in parents and snapshot_id not in seen:
+        seen.add(snapshot_id)
         yield snapshot_id
         snapshot_id = parents[snapshot_id]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from timeline.catalogs.memory import Descent, check_memory
 from timeline.changes.changes import Append, Replace
 from timeline.errors import CommitConflictError
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.versions.past import SOURCE_SNAPSHOT_ID
+from timeline.versions.past import SOURCE_SNAPSHOT_ID, line_of
 from timeline.versions.staged import find_picked, find_staged, staged_files
 from timeline.versions.work_items import WorkItem, discarded_items, published_items
 
@@ -200,3 +201,8 @@ def test_one_without_its_tag_that_was_picked_is_not_written_again(kind: CatalogK
         manage.remove_tag(ITEM.tag)
     assert isinstance(staging.settle_picked(kind.open(), ITEM), Committed)
     assert is_settled(table)
+
+
+def test_a_line_of_snapshots_ends_where_an_ancestor_names_its_descendant() -> None:
+    assert list(islice(line_of(1, {1: 2, 2: 3, 3: 1}), 9)) == [1, 2, 3]
+    assert list(line_of(1, {1: 2, 2: 3})) == [1, 2]
