@@ -12,7 +12,7 @@ import pyarrow as pa
 from planners.ingestion.buffering import BufferedFile
 from planners.model import PartitionKey, comparable
 from streaming_sink.tasks.batches import conform_valid
-from streaming_sink.tasks.ingest.opening import Opener, open_all
+from streaming_sink.tasks.ingest.opening import open_all
 from streaming_sink.tasks.ingest.path_columns import path_columns, with_columns
 from streaming_sink.tasks.ingest.profile_task import SourceRejected
 from streaming_sink.tasks.ingest.reading import (
@@ -98,10 +98,12 @@ def _parts(
     groups = SourceGroups(job.schema, job.parquet)
     for number, file, opener in open_all(share.sources, share.files):
         try:
-            if number in share.copied:
-                yield from ((group, None) for group in _groups(groups, share, number, file, opener))
-                continue
-            rows = _read(job, share, number, file, opener)
+            with opener() as data:
+                found = _groups(groups, share, number, file, data) if number in share.copied else None
+                if found is not None:
+                    yield from ((group, None) for group in found)
+                    continue
+                rows = _read(job, share, number, file, data)
         except SourceFileError as failure:
             rejected.append(SourceRejected(number, str(failure)))
             continue
@@ -119,23 +121,31 @@ def _parts(
 
 
 def _groups(
-    groups: SourceGroups, share: Share, number: int, file: BufferedFile, opener: Opener
+    groups: SourceGroups, share: Share, number: int, file: BufferedFile, data: pa.NativeFile
+) -> Iterator[SourceGroup] | None:
+    """Return the rows of a file by row group; None where it is to be read as all others."""
+    with reading_errors():
+        found = groups.read(data)
+    return None if found is None else _checked(found, share, number, file)
+
+
+def _checked(
+    groups: Iterator[SourceGroup], share: Share, number: int, file: BufferedFile
 ) -> Iterator[SourceGroup]:
     rows = 0
-    with opener() as data, reading_errors():
-        for group in groups.read(data):
+    with reading_errors():
+        for group in groups:
             rows += sum(batch.num_rows for batch in group.batches)
             yield group
         check_whole(share.sources, file, rows, share.rows.get(number))
 
 
-def _read(job: WorkerJob, share: Share, number: int, file: BufferedFile, opener: Opener) -> pa.Table:
+def _read(job: WorkerJob, share: Share, number: int, file: BufferedFile, data: pa.NativeFile) -> pa.Table:
     stated = share.sources.stated(file.path)
-    with opener() as data:
-        table = read_rows(file, data, job.schema, stated)
-        table = with_columns(table, path_columns(stated, table.column_names, job.schema))
-        check_whole(share.sources, file, table.num_rows, share.rows.get(number))
-        return table
+    table = read_rows(file, data, job.schema, stated)
+    table = with_columns(table, path_columns(stated, table.column_names, job.schema))
+    check_whole(share.sources, file, table.num_rows, share.rows.get(number))
+    return table
 
 
 def _joined(

@@ -55,6 +55,11 @@ def read_all(data: pa.NativeFile) -> pa.Table:
     return rows
 
 
+def has_int96(file: pq.ParquetFile) -> bool:
+    """Return whether a column of a file is of INT96, or holds some."""
+    return bool(_columns_of_int96(file, file.schema_arrow.types))
+
+
 def _columns_of_int96(file: pq.ParquetFile, kinds: Sequence[pa.DataType]) -> list[int]:
     """Return the places of the columns with an INT96 in them. `kinds`: the types in which they are read, a
     timestamp that is; so of other columns the physical types, which take long to get, are not looked at.

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from streaming_sink.tasks.batches import conform_valid
 from streaming_sink.tasks.ingest.calendars import is_hybrid
-from streaming_sink.tasks.ingest.parquet import open_footer
+from streaming_sink.tasks.ingest.parquet import has_int96, open_footer
 from streaming_sink.tasks.job import ParquetSettings
 from streaming_sink.tasks.row_groups.choosing import choose_row_groups
 from streaming_sink.tasks.row_groups.conditions import (
@@ -54,46 +54,40 @@ class SourceGroups:
             for number in range(file.metadata.num_row_groups)
         )
 
-    def read(self, data: pa.NativeFile) -> Iterator[SourceGroup]:
-        """Yield the rows of a file by row group. Raises what pyarrow does on damaged bytes, and as
+    def read(self, data: pa.NativeFile) -> Iterator[SourceGroup] | None:
+        """Return the rows of a file by row group; None for a file that has other columns than the table, or
+        values that pyarrow changes. Raises what pyarrow does on damaged bytes, and the rows as
         `conform_valid`.
         """
         file = open_footer(data)
-        stored, copied = self._choose(data, file)
+        return self._read(data, file) if self._may_fit(file, data.size()) else None
+
+    def _read(self, data: pa.NativeFile, file: pq.ParquetFile) -> Iterator[SourceGroup]:
+        stored, copied = self._choose(data)
         for number in range(file.metadata.num_row_groups):
             rows = file.read_row_group(number, use_threads=False).combine_chunks()
             batches = tuple(conform_valid(batch, self._schema) for batch in rows.to_batches())
             yield SourceGroup(batches, number, stored if number in copied else None)
 
-    def _choose(
-        self, data: pa.NativeFile, file: pq.ParquetFile
-    ) -> tuple[StoredGroups | None, Collection[int]]:
-        stored = self._fitting(data, file)
-        if stored is None:
-            return None, ()
+    def _choose(self, data: pa.NativeFile) -> tuple[StoredGroups | None, Collection[int]]:
         try:
+            stored = read_row_groups(cast(BinaryIO, data))
+            if why_none_is_copied(stored.footer, self._layout):
+                return None, ()
             known = with_pages(stored)
         except FooterError:
             return None, ()  # what can be read of it at all, pyarrow reads
         return known, choose_row_groups(known, self._layout, self._from_bytes).copied
-
-    def _fitting(self, data: pa.NativeFile, file: pq.ParquetFile) -> StoredGroups | None:
-        """Return the row groups of a file whose columns are stored as the table's are; None of others."""
-        if not self._may_fit(file, data.size()):
-            return None
-        try:
-            stored = read_row_groups(cast(BinaryIO, data))
-        except FooterError:
-            return None
-        return None if why_none_is_copied(stored.footer, self._layout) else stored
 
     def _may_fit(self, file: pq.ParquetFile, size: int) -> bool:
         footer = file.metadata
         return (
             size >= self._from_bytes
             and is_tested(footer.created_by)
+            and file.schema_arrow.names == self._schema.names
             and [_SAME.get(kind, kind) for kind in file.schema_arrow.types] == self._schema.types
             and not is_hybrid(footer.metadata)
+            and not has_int96(file)
         )
 
     @property

@@ -34,10 +34,8 @@ def _why_not(group: StoredGroup, stored: StoredGroups, layout: FileLayout, from_
     reason = why_not_copied(group, layout)
     if reason or group.extent.size < from_bytes:
         return reason
-    if all(chunk.pages is not None for chunk in group.chunks):
-        return ""
     try:
         moved_group(group, stored.footer, stored.indexes, 0)
     except FooterError as damage:
-        return str(damage)  # of an index that decoding does not need
+        return str(damage)  # of what decoding does not need
     return ""

@@ -233,6 +233,35 @@ def test_files_of_spark_2_and_of_writers_that_were_not_tested_are_decoded(tmp_pa
         assert len(*ids_in([file])) == 100
 
 
+@pytest.mark.parametrize("copied_from", [1, NEVER])
+def test_a_column_that_only_the_path_has_is_not_taken_for_another_of_its_type(
+    tmp_path: Path, copied_from: int
+) -> None:
+    """The contract ignores the file's own column."""
+    folder = tmp_path / "day=mon"
+    folder.mkdir()
+    given = rows(0).rename_columns(["id", "note", "x"])
+    files = files_of(landed(tmp_path, [write(folder / "a.parquet", given)], copied_from=copied_from))
+    assert [(file.partition, file.rows) for file in files] == [(("mon",), 100)]
+    assert pq.ParquetFile(files[0].path).read()["day"].to_pylist() == ["mon"] * 100
+
+
+@pytest.mark.parametrize("copied_from", [1, NEVER])
+def test_nanoseconds_of_int96_are_refused(tmp_path: Path, copied_from: int) -> None:
+    schema = pa.schema([field("at", pa.timestamp("us"), 1)])
+    times = {"whole": [1000, None], "finer": [1001, None]}
+    paths = [
+        write(tmp_path / f"{name}.parquet", pa.table({"at": pa.array(at, pa.timestamp("ns"))}),
+              use_deprecated_int96_timestamps=True)
+        for name, at in times.items()
+    ]  # fmt: skip
+    (whole,) = files_of(landed(tmp_path, paths[:1], schema, copied_from, by=()))
+    assert pq.ParquetFile(whole.path).read()["at"].cast(pa.int64()).to_pylist() == [1, None]
+    (refused,) = landed(tmp_path, paths, schema, copied_from, by=())
+    assert isinstance(refused, SourceRejected)
+    assert (refused.number, "INT96 with nanoseconds" in refused.reason) == (1, True)
+
+
 def test_a_row_group_that_does_not_fit_into_a_file_is_decoded(tmp_path: Path) -> None:
     paths = [write(tmp_path / f"{number}.parquet", rows(100 * number)) for number in range(5)]
     files = files_of(landed(tmp_path, paths, max_bytes=1 << 20, bytes_per_row=(1 << 20) // 250))

@@ -63,3 +63,12 @@ def test_kinds_of_pages_that_are_no_numbers_exclude_a_row_group(number):
     assert choose_row_groups(stored, layout, 1).copied == (0,)
     stored.footer.groups[0].chunks[0].fields[3].value[13].value.items[0][number] = _LIST
     assert "not every reader" in choose_row_groups(stored, layout, 1).reasons[0]
+
+
+def test_a_row_group_that_states_a_dictionary_and_has_none_is_not_copied():
+    """pyarrow reads it: it looks for a dictionary only before the first data page."""
+    stored = with_pages(read_row_groups(io.BytesIO(_FILE)))
+    meta = stored.footer.groups[0].chunks[0].fields[3].value
+    meta[11] = meta[9]
+    layout = layout_of(_SCHEMA, ParquetSettings(), by_names=True)
+    assert "a page is not where" in choose_row_groups(stored, layout, 1).reasons[0]
