@@ -65,12 +65,26 @@ def leaf_values(column: pa.ChunkedArray, leaf: Leaf) -> pa.ChunkedArray:
 
 
 def as_integers(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return dates, times and timestamps as the integers that Iceberg stores; other values as they are."""
-    if pa.types.is_date32(values.type):
-        return values.cast(pa.int32())
-    if pa.types.is_time64(values.type) or pa.types.is_timestamp(values.type):
-        return values.cast(pa.int64())
-    return values
+    """Return dates, times and timestamps, nested ones too, as the integers that Iceberg stores, of which
+    Python has all; other values as they are.
+    """
+    kind = _integer_type(values.type)
+    return values if kind == values.type else values.cast(kind)
+
+
+def _integer_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    if pa.types.is_time64(kind) or pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_integer_type(each.type)) for each in kind])
+    if pa.types.is_map(kind):
+        key, item = (each.with_type(_integer_type(each.type)) for each in (kind.key_field, kind.item_field))
+        return pa.map_(key, item)
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_integer_type(kind.value_type)))
+    return kind
 
 
 def leaf_arrays(column: pa.ChunkedArray) -> Iterator[pa.Array]:

@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming_sink.tasks.leaves import as_integers
+
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 _Hashes = npt.NDArray[np.uint64]
 
@@ -47,7 +49,7 @@ def _hash_values(values: pa.Array, kind: pa.DataType) -> _Hashes:
         plain: npt.NDArray[Any] = values.view(_INTEGERS[values.type.bit_width]).to_numpy(zero_copy_only=False)
         return _mix(plain.astype(np.uint64))
     if pa.types.is_nested(kind):
-        return _digests(pickle.dumps(value) for value in values.to_pylist())
+        return _digests(pickle.dumps(value) for value in as_integers(values).to_pylist())
     encoded = pc.dictionary_encode(values)
     different = _digests(str(value).encode() for value in encoded.dictionary.to_pylist())
     of_rows: _Hashes = different[encoded.indices.to_numpy()]

@@ -29,6 +29,11 @@ class KnownColumns:
         """Of the rows that are held, among all rows; None if these are all."""
 
     @property
+    def names(self) -> frozenset[str]:
+        """The columns that are known."""
+        return frozenset(self._schema.names)
+
+    @property
     def missing(self) -> pa.Schema:
         """The columns that are not known."""
         return pa.schema([field for field in self._whole if field.name not in self._schema.names])

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_sink.tasks.clustering.ordering import Key, Order, sort_indices
+from streaming_sink.tasks.leaves import as_integers
 from streaming_sink.tasks.numpy_arrays import numbers_array, true_flags
 
 
@@ -42,7 +43,8 @@ def range_numbers(rows: pa.Table, firsts: pa.Table, order: Order) -> npt.NDArray
 
 def boundary_digest(firsts: pa.Table) -> bytes:
     """Return a digest that is equal if two tasks have the same boundary rows."""
-    return blake2b(repr(firsts.to_pylist()).encode(), digest_size=16).digest()
+    columns = [as_integers(column).to_pylist() for column in firsts.columns]
+    return blake2b(repr(columns).encode(), digest_size=16).digest()
 
 
 def _is_before(keys: Sequence[Key], place: int) -> npt.NDArray[np.bool_]:

@@ -164,7 +164,7 @@ class GroupRows:
 
     def _in_range(self, order: Order, firsts: pa.Table) -> Iterator[pa.RecordBatch]:
         self._range_rows = 0
-        if self._known is not None:
+        if self._known is not None and self._known.names.issuperset(firsts.column_names):
             self._known.keep(lambda rows: range_numbers(rows, firsts, order) == self._job.part)
             for batch in self.read():
                 self._range_rows += batch.num_rows

@@ -183,6 +183,45 @@ def test_a_group_whose_rows_are_all_alike_is_one_range():
     assert [result.rows for result, _ in _parts(job, (0.5,))] == [0, 100]
 
 
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")], ids=str)
+def test_ranges_meet_at_dates_and_times_that_python_does_not_have(kind):
+    schema = pa.schema([arrow_field("at", kind, 1), arrow_field("row", pa.int64(), 2)])
+    bits = 31 if pa.types.is_date(kind) else 62
+    values = pa.array([-(2**bits), 0, 2**bits - 1] * 30, pa.int32() if bits == 31 else pa.int64())
+    rows = pa.RecordBatch.from_arrays([values.cast(kind), pa.array(range(90))], schema=schema)
+    job = group_job(MemoryStore(), [rows], schema=schema, sort_by=["at"], rows_per_file=30)
+    parts = _parts(job, (1 / 3, 2 / 3))
+    assert [result.rows for result, _ in parts] == [30] * 3
+    assert sorted(row for _, tables in parts for each in tables for row in each["row"].to_pylist()) == [
+        *range(90)
+    ]
+    assert len({result.ranges for result, _ in parts}) == 1
+
+
+class SamplesOthers:
+    """Sorts by two columns, after a look at one of them, or at another one."""
+
+    in_ranges = True
+
+    def __init__(self, sampled):
+        self._sampled = sampled
+
+    def rewrite(self, group):
+        group.sample(self._sampled)
+        return group.sorted(order_by_columns(SCHEMA, group.sort_by), ["id", "text"])
+
+
+@pytest.mark.parametrize("sampled", [["id"], ["score"], ["id", "text", "score"]], ids=str)
+def test_a_strategy_may_sample_other_columns_than_those_that_it_sorts_by(sampled):
+    files = [random_rows(100, seed) for seed in range(3)]
+    job = group_job(MemoryStore(), files, sort_by=["id", "text"], rows_per_file=50)
+    parts = _parts(replace(job, strategy=SamplesOthers(sampled)), (0.5,))
+    assert all(result.rows for result, _ in parts)
+    assert multiset([table for _, tables in parts for table in tables]) == multiset(
+        [pa.Table.from_batches([each]) for each in files]
+    )
+
+
 class Reads:
     """Says that it sorts ranges, and writes all rows whatever its task's range is."""
 

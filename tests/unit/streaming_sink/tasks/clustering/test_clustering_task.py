@@ -270,6 +270,14 @@ def test_a_column_that_has_no_order_is_refused_by_name():
         sort_column(SCHEMA, "place.twon")
 
 
+def test_a_checksum_is_of_times_that_python_does_not_have():
+    kind = pa.list_(arrow_field("element", pa.timestamp("us"), 2))
+    times = pa.array([2**62, 2**62 - 1]).cast(pa.timestamp("us"))
+    lists = pa.ListArray.from_arrays([0, 1, 2], times, type=kind)
+    rows = pa.RecordBatch.from_arrays([lists], ["at"])
+    assert checksum([rows.slice(0, 1)]) != checksum([rows.slice(1)])
+
+
 def test_a_checksum_is_that_of_a_multiset_of_rows():
     rows = random_rows(200)
     turned = rows.take(pa.array(range(199, -1, -1)))
