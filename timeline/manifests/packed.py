@@ -130,7 +130,9 @@ def unpack_files(manifest: ManifestFile, data: bytes) -> PackedFiles | None:
     sizes_of = _SECTIONS.get(data[:start])
     if sizes_of is None or data[start:body] != _digest(data[body:]):
         return None
-    ends = accumulate(sizes_of.unpack_from(data, body), initial=body + sizes_of.size)
+    ends = list(accumulate(sizes_of.unpack_from(data, body), initial=body + sizes_of.size))
+    if ends[-1] != len(data):
+        return None  # the magic is damaged: no digest is of it, and one bit makes another of it
     head, numbers, locations, *hashes = (data[start:end] for start, end in pairwise(ends))
     stated = json.loads(zlib.decompress(head), object_hook=_read_object)
     if any(stated.get(name) != value for name, value in _identity(manifest).items()):
