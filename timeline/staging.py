@@ -88,12 +88,13 @@ def settle_picked(table: Table, item: WorkItem) -> Committed | AlreadyCommitted 
     """
     if not table.on_head(lambda head: find_picked(head, item)):
         return None
-    return table.commit([Discard(item)], transaction=item)
+    return table.commit([Discard(item, was_picked=True)], transaction=item)
 
 
 def discard_item(table: Table, item: WorkItem) -> Committed | AlreadyCommitted:
     """Settle an item without its rows, staged or not: its number is refused for ever. AlreadyCommitted where
-    it is settled, and maybe published.
+    it is settled, and maybe published; CommitConflictError where another engine has brought its files to main
+    (`settle_picked`).
     """
     return table.commit([Discard(item)], transaction=DiscardedItem(item.app_id, item.number, item.plan))
 
@@ -101,7 +102,7 @@ def discard_item(table: Table, item: WorkItem) -> Committed | AlreadyCommitted:
 def unstage_item(table: Table, item: WorkItem, snapshot_id: int) -> Committed | AlreadyCommitted:
     """Forget what is staged of an item in a snapshot, so that the item is written and staged again.
 
-    CommitConflictError where it is not staged there.
+    CommitConflictError where it is not staged there, and where another engine has brought its files to main.
     """
     return table.commit(
         [Discard(item, snapshot_id)], transaction=OpenItem(item.app_id, item.number, item.plan)

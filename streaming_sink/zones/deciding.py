@@ -53,7 +53,9 @@ def discard(zone: StoredZone, number: int) -> None:
     ValueError for an item that has landed. Raises as `Table.commit`.
     """
     plan, item, table = _find(zone, number)
-    staging.discard_item(table, zone.work_item(number))
+    numbered = zone.work_item(number)
+    if numbered.check(table.head.properties) is None or staging.settle_picked(table, numbered) is None:
+        staging.discard_item(table, numbered)
     if number not in discarded_items(table.head.properties, zone.app_id):
         raise ValueError(f"work item {number} has landed already; delete its rows where they are wrong")
     _forget_claims(zone, plan, item)

@@ -66,13 +66,17 @@ def _check_references_are_new(table: Table, files: Sequence[DataFile]) -> None:
 
 def unstage_old(table: Table, app_id: str, timeout_ms: int) -> list[int]:
     """Unstage the items that have been staged for longer than the time-out, by the table's own time, and
-    return their numbers. An item that another process settles at that moment is left to it.
+    return their numbers. An item that another process settles at that moment is left to it; one that another
+    engine has brought to main is recorded as published, since without its tag nothing may show that.
     """
     metadata, unstaged = table.refresh().metadata, []
     for number, staged in staged_items(metadata, app_id).items():
         if metadata.last_updated_ms - staged.timestamp_ms > timeout_ms:
+            item = WorkItem(app_id, number)
             try:
-                staging.unstage_item(table, WorkItem(app_id, number), staged.snapshot_id)
+                if staging.settle_picked(table, item) is not None:
+                    continue
+                staging.unstage_item(table, item, staged.snapshot_id)
             except CommitConflictError:
                 continue
             unstaged.append(number)

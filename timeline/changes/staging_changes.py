@@ -80,15 +80,28 @@ class Publish(Append):
 @dataclass(frozen=True)
 class Discard(Change):
     """Drop the tag of what is staged of a work item; of `snapshot_id` alone, where it is given. The commit's
-    transaction says whether the item may be staged again.
+    transaction says whether the item may be staged again. Refused where another engine has brought its files
+    to main, unless the transaction says that it `was_picked`: what is live is neither discarded nor written
+    again.
     """
 
-    over: ClassVar[Over] = Over(others="dropped", when="where what it names is not staged any more")
+    over: ClassVar[Over] = Over(
+        others="dropped",
+        when="where what it names is not staged any more; refused where it was cherry-picked",
+    )
 
     item: WorkItem
     snapshot_id: int | None = None
+    was_picked: bool = False
 
     def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base
+        if not self.was_picked and (picked := find_picked(head, self.item)) is not None:
+            raise CommitConflictError(
+                f"work item {self.item.number} of {self.item.app_id!r} was staged in snapshot"
+                f" {picked.snapshot_id}, which another engine has brought to main: it has landed, and nothing"
+                f" of it was discarded: {head.metadata.location}",
+                **head.where,
+            )
         ref = head.metadata.refs.get(self.item.tag)
         if self.snapshot_id is None or (ref is not None and ref.snapshot_id == self.snapshot_id):
             return None

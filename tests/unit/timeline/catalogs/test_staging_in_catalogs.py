@@ -203,6 +203,30 @@ def test_one_without_its_tag_that_was_picked_is_not_written_again(kind: CatalogK
     assert is_settled(table)
 
 
+def test_one_that_was_picked_is_neither_discarded_nor_unstaged(kind: CatalogKind, table: Table) -> None:
+    """Its rows are in main: it would land once more, or pass for one that never lands."""
+    staged = beside(table)
+    pick(kind, table)
+    with pytest.raises(CommitConflictError, match="another engine has brought to main: it has landed"):
+        staging.discard_item(kind.open(), ITEM)
+    with pytest.raises(CommitConflictError, match="another engine has brought to main: it has landed"):
+        staging.unstage_item(kind.open(), ITEM, staged.snapshot_id)
+    assert beside(table) == staged
+    assert isinstance(staging.settle_picked(kind.open(), ITEM), Committed)
+    assert is_settled(table)
+
+
+def test_one_that_is_picked_while_it_is_unstaged_is_refused_on_the_newer_head(
+    kind: CatalogKind, table: Table
+) -> None:
+    staged = beside(table)
+    kind.answers.append(lambda: pick(kind, kind.open()))
+    ours = kind.create()
+    with pytest.raises(CommitConflictError, match="another engine has brought to main"):
+        staging.unstage_item(ours, ITEM, staged.snapshot_id)
+    assert beside(table) == staged
+
+
 def test_a_line_of_snapshots_ends_where_an_ancestor_names_its_descendant() -> None:
     assert list(islice(line_of(1, {1: 2, 2: 3, 3: 1}), 9)) == [1, 2, 3]
     assert list(line_of(1, {1: 2, 2: 3})) == [1, 2]
