@@ -25,8 +25,11 @@ from timeline.errors import UnsafeCatalogError, UnsupportedTableError
 from timeline.stores import open_store
 from timeline.versions.head import Head
 from timeline.versions.mirrors import mirrors_of
+from timeline.versions.past import find_uuid
 
 Connect = Callable[[], Catalog]
+_MOST_READ = 100
+"""Of metadata files that a table does not name: with more of them, tables are looked at."""
 _REVISION = 2
 """Of what the probe tries. A greater one is tried by each writer anew."""
 _shown: dict[str, Capabilities] = {}
@@ -66,15 +69,18 @@ class ProbedLog(CatalogLog):
             self._check_folder_is_free(head)
 
     def find_sharer(self, head: Head) -> str | None:
-        """Return the name of another table in the namespace whose folder is this one's."""
-        return find_sharer(self.catalog, self.identifier[:-1], head.metadata)
+        """Return the name of another table whose folder is this one's: in the namespace; in any other, where
+        the folder has metadata that is not known to be of this one.
+        """
+        catalog = self.catalog if self.connect is None else self.connect()
+        everywhere = self._has_other_metadata(head)
+        return find_sharer(catalog, self.identifier[:-1], head.metadata, everywhere=everywhere)
 
     def _check_folder_is_free(self, head: Head) -> None:
         """A renamed table stays in its folder, and a catalog may create another one under its old name there.
         Refused before the first row: a cleaner of either would delete files of the other.
         """
-        listed = self.store.list_folder(names.VERSION_FOLDER)
-        if sum(entry.path.endswith(".metadata.json") for entry in listed) <= 1:
+        if not self._has_other_metadata(head):
             return
         if (other := self.find_sharer(head)) is not None:
             raise UnsupportedTableError(
@@ -83,6 +89,16 @@ class ProbedLog(CatalogLog):
                 f" its own by another engine: {self.store.location}",
                 **head.where,
             )
+
+    def _has_other_metadata(self, head: Head) -> bool:
+        """Return whether the table's folder has metadata files of another table, or many that this one does
+        not name: those of attempts that lost, and old ones, are its own.
+        """
+        own = (head.version.identity, *(entry.metadata_file for entry in head.metadata.metadata_log))
+        named, uuid = {each.rpartition("/")[2] for each in own}, str(head.metadata.table_uuid)
+        listed = (entry.path for entry in self.store.list_folder(names.VERSION_FOLDER))
+        others = [it for it in listed if ".metadata.json" in it and it.rpartition("/")[2] not in named]
+        return len(others) > _MOST_READ or any(find_uuid(self.store, it) != uuid for it in others)
 
     def find_ban(self) -> str:
         """Return why snapshots and files of the table stay, as far as the catalog has said or shown."""

@@ -7,6 +7,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 
@@ -17,6 +18,7 @@ from timeline.versions.version_file import stated_by
 SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 """In the summary of a snapshot that was cherry-picked, or published: which one's files it has."""
 _GZIP = b"\x1f\x8b"
+_DAMAGED = (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -54,15 +56,30 @@ def line_of(snapshot_id: int | None, parents: Mapping[int, int | None]) -> Itera
         snapshot_id = parents[snapshot_id]
 
 
+def find_uuid(store: Store, path: str) -> str | None:
+    """Return the uuid that a metadata file states; None where it was deleted, or cannot be read."""
+    try:
+        return str(_read_stated(store, path)["table-uuid"])
+    except _DAMAGED:
+        return None
+
+
+def _read_stated(store: Store, path: str) -> Any:
+    """Return what a metadata file states. Raises one of `_DAMAGED` where it was deleted, or is damaged in
+    whichever way.
+    """
+    data = store.read(path).data
+    return json.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
+
+
 def _read_state(store: Store, location: str) -> PastState | None:
     try:
-        data = store.read(store.relative(location)).data
-        stated = json.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
+        stated = _read_stated(store, store.relative(location))
         snapshots = {it["snapshot-id"]: it for it in stated.get("snapshots") or ()}
         parents = {key: it.get("parent-snapshot-id") for key, it in snapshots.items()}
         summaries = ((key, it.get("summary") or {}) for key, it in snapshots.items())
         sources = {key: it[SOURCE_SNAPSHOT_ID] for key, it in summaries if SOURCE_SNAPSHOT_ID in it}
         main = stated.get("current-snapshot-id")
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError):
-        return None  # deleted, or damaged in whichever way
+    except _DAMAGED:
+        return None
     return PastState(None if main == -1 else main, parents, sources)

@@ -204,7 +204,7 @@ class CatalogTable(Value):
         return replace(self, table=(*self.table[:-1], default_quarantine(self.table[-1])))
 
     def find_renamed(self, table_uuid: str) -> str | None:
-        """Return how reports call the table of a uuid, where it has another name in this one's namespace."""
+        """Return how reports call the table of a uuid, where it has another name in the catalog."""
         from timeline.catalogs.renames import find_by_uuid
 
         found = find_by_uuid(self._connect(), tuple(self.table[:-1]), table_uuid)

@@ -172,6 +172,9 @@ class SimulatedCatalog:
     def list_tables(self, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
         return [self._server.name]
 
+    def list_namespaces(self, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
+        return [] if namespace else [self._server.name[:-1]]
+
     def _look(self, identifier: tuple[str, ...]) -> Loaded:
         """Load the table, or what a cache has of it."""
         now, at = self._server.load(identifier), self._server.now_ms() - _CACHED_MS

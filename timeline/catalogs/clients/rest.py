@@ -151,6 +151,12 @@ class TimedRestCatalog(RestCatalog):
             self._remember(name, answer.headers.get("ETag"), loaded)
         return self._response_to_table(name, loaded)
 
+    def forget_table(self, identifier: Identifier) -> None:
+        """Keep nothing of a table that was loaded."""
+        self._known.pop(identifier, None)
+        self._loaded.pop(identifier, None)
+        self._stated.pop(identifier, None)
+
     def _remember(self, name: Identifier, etag: str | None, loaded: TableResponse) -> None:
         if etag is None or TOKEN in loaded.config:
             self._loaded.pop(name, None)  # a token ends, and only a whole answer has the next one
@@ -221,10 +227,8 @@ class TimedRestCatalog(RestCatalog):
     def _register_over(self, identifier: Identifier, place: str) -> None:
         path = self._split_identifier_for_path(identifier)
         asked = RegisterTableRequest(name=identifier[-1], metadata_location=place, overwrite=True)
-        url, data = (
-            self.url(rest.Endpoints.register_table, namespace=path["namespace"]),
-            asked.model_dump_json(),
-        )
+        url = self.url(rest.Endpoints.register_table, namespace=path["namespace"])
+        data = asked.model_dump_json()
         self._loaded.pop(identifier, None)
         try:
             self._check_endpoint(Capability.V1_REGISTER_TABLE)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
-
 from timeline import properties
 from timeline.errors import MirrorForkedError
 from timeline.names import version_number, version_path
-from timeline.stores.base import Store, read_if_there
+from timeline.stores.base import Store
 from timeline.versions.head import Head
+from timeline.versions.past import find_uuid
 
 
 def check_is_of(mirror: str, store: Store, head: Head, place: str, known: tuple[str, int] | None) -> int:
@@ -17,7 +15,7 @@ def check_is_of(mirror: str, store: Store, head: Head, place: str, known: tuple[
     that was dropped there. A version that is `known` to be of a table, by its uuid, is not read.
     """
     number, uuid = find_version(mirror, store, place), str(head.metadata.table_uuid)
-    stated = uuid if known == (uuid, number) else _uuid_in(store, version_path(number))
+    stated = uuid if known == (uuid, number) else find_uuid(store, version_path(number))
     # Of a version file that was deleted there is no uuid: its number says whether this table had begun.
     if stated not in (None, uuid) or number < int(head.properties.get(properties.FIRST_VERSION, "1")):
         of = "a table" if stated is None else f"table {stated}"
@@ -54,11 +52,3 @@ def find_version(mirror: str, store: Store, place: str) -> int:
     raise MirrorForkedError(
         f"{mirror} is no mirror of the table: {found}: {store.location}", location=store.location
     )
-
-
-def _uuid_in(store: Store, path: str) -> str | None:
-    """Return the uuid that a version file states; None where it was deleted, or cannot be read."""
-    data = read_if_there(store, path)
-    with suppress(ValueError, KeyError, TypeError):
-        return None if data is None else str(json.loads(data)["table-uuid"])
-    return None

@@ -46,6 +46,9 @@ class Metastore:
     def do_get_database(self, name: str) -> Database:
         return Database(name=name, locationUri=f"file:{self._folder}/{name}.db", parameters={})
 
+    def do_get_all_databases(self) -> list[str]:
+        return sorted({database for database, _ in self.tables})
+
     def do_create_database(self, database: Database) -> None:
         """Nothing: each is there."""
 

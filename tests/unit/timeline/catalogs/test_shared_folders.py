@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError
 
 from tests.unit.timeline.catalogs.test_retention import BRIEF, DISTANCE, EVERY, commits
 from tests.unit.timeline.logs.kinds import ARROW, Answers, CatalogKind
@@ -18,7 +23,7 @@ from timeline.changes.changes import Append
 from timeline.errors import UnsupportedTableError
 from timeline.maintenance.orphans import remove_orphan_files
 from timeline.retention import garbage, policy
-from timeline.stores import LocalStore
+from timeline.stores import LocalStore, local_path
 from timeline.table import Table
 
 GIVEN = {"table_properties": dict(BRIEF.table_properties)}
@@ -35,24 +40,48 @@ def kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CatalogKin
     made.close()
 
 
-def renamed(kind: CatalogKind) -> Table:
+def renamed(kind: CatalogKind, namespace: str = "lake") -> Table:
     """Rename the table, and return it under its new name."""
-    catalog = kind._catalog(Answers())
-    catalog.rename_table(("lake", "table"), ("lake", "archive"))
-    return open_in_catalog(catalog, ("lake", "archive"), LocalStore, kind._environment())
+    catalog, name = kind._catalog(Answers()), (*namespace.split("."), "archive")
+    with suppress(NamespaceAlreadyExistsError):
+        catalog.create_namespace(name[:-1])
+    catalog.rename_table(("lake", "table"), name)
+    return open_in_catalog(catalog, name, LocalStore, kind._environment())
 
 
-def test_nothing_is_written_to_an_empty_table_in_the_folder_of_a_renamed_one(kind: CatalogKind) -> None:
+@pytest.mark.parametrize("namespace", ["lake", "attic", "lake.old"])
+def test_nothing_is_written_to_an_empty_table_in_the_folder_of_a_renamed_one(
+    kind: CatalogKind, namespace: str
+) -> None:
     """Nor is it dropped: another process may have opened it."""
     kind.create().commit([Append((kind.file([1]),))])
-    archive = renamed(kind)
+    archive, other = renamed(kind, namespace), re.escape(f"has the folder of {namespace}.archive")
     for table in (kind.create(), kind.open()):
-        with pytest.raises(UnsupportedTableError, match=r"has the folder of lake\.archive"):
+        with pytest.raises(UnsupportedTableError, match=other):
             table.ensure_store_is_safe()
-        with pytest.raises(UnsupportedTableError, match=r"has the folder of lake\.archive"):
+        with pytest.raises(UnsupportedTableError, match=other):
             table.commit([Append((kind.file([2]),))])
     assert kind.rows() == []
     assert [file.rows for file in archive.refresh().live_files()] == [1]
+
+
+def test_metadata_of_the_table_itself_has_no_other_namespace_searched(
+    kind: CatalogKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as that of an attempt that lost: a catalog may have ten thousand tables."""
+    table = kind.create()
+    written = Path(local_path(table.head.version.identity))
+    written.with_name(f"00001-{written.name}").write_bytes(gzip.compress(written.read_bytes()))
+
+    def search(*_: object) -> list[tuple[str, ...]]:
+        raise AssertionError("all namespaces are searched")
+
+    monkeypatch.setattr(SqlCatalog, "list_namespaces", search)
+    table.commit([Append((kind.file([1]),))])
+    remove_orphan_files(table)
+    written.with_name("00002-damaged.metadata.json").write_text("{")
+    with pytest.raises(AssertionError, match="all namespaces are searched"):
+        remove_orphan_files(table)
 
 
 def test_in_the_folder_of_a_dropped_table_another_one_is_created(kind: CatalogKind) -> None:
@@ -62,11 +91,14 @@ def test_in_the_folder_of_a_dropped_table_another_one_is_created(kind: CatalogKi
     assert kind.rows() == [2]
 
 
-def test_of_two_tables_in_one_folder_neither_deletes_what_is_live_in_the_other(kind: CatalogKind) -> None:
+@pytest.mark.parametrize("namespace", ["lake", "attic"])
+def test_of_two_tables_in_one_folder_neither_deletes_what_is_live_in_the_other(
+    kind: CatalogKind, namespace: str
+) -> None:
     old = kind.create(**GIVEN)
     old.commit([Append((kind.file([1, 2, 3]),))])
     commits(kind, old, 14 * EVERY)
-    archive = renamed(kind)
+    archive = renamed(kind, namespace)
     kind._catalog(Answers()).create_table(
         ("lake", "table"), SCHEMA, partition_spec=BY_P, properties={**GIVEN["table_properties"]}
     )  # as another engine does
@@ -80,5 +112,5 @@ def test_of_two_tables_in_one_folder_neither_deletes_what_is_live_in_the_other(k
         if number % 6 == 0:
             commits(kind, new, 1)
         assert kind.rows() == [6, 7, 8]
-    with pytest.raises(UnsupportedTableError, match=r"lake\.archive has its files in the same folder"):
+    with pytest.raises(UnsupportedTableError, match=f"{namespace}.archive has its files in the same folder"):
         remove_orphan_files(new)
