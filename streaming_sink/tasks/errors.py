@@ -40,3 +40,7 @@ class UnusableRunError(Exception):
     """A run of an index is damaged, not written to its end, of another index, or cannot be copied. Read what
     it was derived from, data files or plans: they have all that it held.
     """
+
+
+class NoCopyError(UnusableRunError):
+    """A run cannot be copied to this machine's disk, which says nothing of the run."""

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streaming_sink.tasks.errors import UnusableRunError
+from streaming_sink.tasks.errors import NoCopyError, UnusableRunError
 from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.key_index.runs import RunFooter
 from streaming_sink.tasks.key_index.scanned_keys import SCANNED_KEYS, ScannedKeys
@@ -122,7 +122,8 @@ class KeyIndex:
             except UnusableRunError as damage:
                 _LOG.warning("a run of the key index is not used: %s: %s", part.path, damage)
                 self.runs.discard(self.store, part.path)
-                damaged.append(part.path)
+                if not isinstance(damage, NoCopyError):
+                    damaged.append(part.path)
                 scanned += part.files
                 continue
             live = part.has[numbers]

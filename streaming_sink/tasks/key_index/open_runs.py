@@ -17,7 +17,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import BinaryIO, TypeVar
 
-from streaming_sink.tasks.errors import UnusableRunError
+from streaming_sink.tasks.errors import NoCopyError
 from streaming_sink.tasks.key_index.runs import MappedRun, RunFooter, read_footer
 from timeline.stores.base import Store
 
@@ -51,7 +51,7 @@ class OpenRuns:
 
     def open(self, store: Store, path: str, key_digest: str) -> MappedRun:
         """Return the run at `path`, which an object store sends whole, once a machine. FileNotFoundError, and
-        UnusableRunError as for `MappedRun`, and where the disk has no room for a copy.
+        UnusableRunError as for `MappedRun`, NoCopyError where the disk has no room for a copy.
         """
 
         def map_file() -> MappedRun:
@@ -91,7 +91,7 @@ class OpenRuns:
             os.makedirs(folder, 0o700, exist_ok=True)
             descriptor, temporary = tempfile.mkstemp(dir=folder)
         except OSError as error:
-            raise UnusableRunError(f"a run cannot be copied to {folder}: {error}") from error
+            raise NoCopyError(f"a run cannot be copied to {folder}: {error}") from error
         file = open(descriptor, "w+b")  # noqa: SIM115 - the caller closes it
         try:
             shutil.copyfileobj(source, file, _COPY_BYTES)
@@ -103,7 +103,7 @@ class OpenRuns:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(temporary)
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-                raise UnusableRunError(f"a run cannot be copied to {folder}: {error}") from error
+                raise NoCopyError(f"a run cannot be copied to {folder}: {error}") from error
             raise
         return file
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streaming_sink.tasks.errors import DataFileError
-from streaming_sink.tasks.key_index import upkeep
+from streaming_sink.tasks.key_index import open_runs, upkeep
 from streaming_sink.tasks.key_index.index import KeyIndex
 from streaming_sink.tasks.key_index.upkeep import GRACE_MS
 from streaming_sink.tasks.keys.scanning import KeyColumns
@@ -166,6 +166,22 @@ def test_a_run_that_another_process_deletes_during_a_lookup_is_scanned(tmp_path:
     lake.index = KeyIndex(store, COLUMNS, lake.open)
     assert lake.lookup().scanned == (file,)
     assert reached == [path]
+
+
+def test_a_run_that_the_disk_has_no_room_for_is_scanned_and_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the driver would read the whole of each such run after each batch, to look at its checksums."""
+
+    def fill_the_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    lake = make_lake("memory", tmp_path)
+    file = lake.write([(1, "a", 5)])
+    lake.maintain()
+    monkeypatch.setattr(open_runs.shutil, "copyfileobj", fill_the_disk)
+    found = lake.lookup()
+    assert (found.scanned, found.damaged) == ((file,), ())
 
 
 def test_another_key_and_another_order_of_changes_have_indexes_of_their_own(lake: Lake) -> None:
