@@ -10,7 +10,7 @@ from functools import partial
 from pyiceberg.schema import Schema
 
 from planners.model import TablePartition, comparable
-from streaming_sink.keyed.searched_files import SearchedFiles, listed_rows
+from streaming_sink.keyed.searched_files import SearchedFiles, listed_rows, reused_names
 from streaming_sink.options.values.writes import WriteByKey
 from streaming_sink.table.arrow_types import arrow_schema, needs_field_ids
 from streaming_sink.tasks.key_index.index import INDEXED_ROWS, KeyIndex
@@ -86,7 +86,8 @@ class KeyUpkeep:
             if scoped and _rows_in(touched, head) < least:
                 return
         index = KeyIndex(store, key_columns(head, self._options))
-        live = (it for it in head.live_files() if not it.encryption)
+        is_reused = reused_names(head) or (lambda _: False)
+        live = (it for it in head.live_files() if not it.encryption and not is_reused(it.location))
         files = [KeyedFile(it.location, it.rows, scope_salt(scoped, it.partition)) for it in live]
         locations = frozenset(file.location for file in uncovered)
         suspected, self._suspected = frozenset(self._suspected), set()

@@ -6,8 +6,9 @@ deletes; a first one reads all manifests, packed where they have copies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -21,6 +22,7 @@ from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.key_index.runs import MOST_FILES
 from streaming_sink.tasks.keys.keyed_files import KeyedFiles
 from streaming_sink.tasks.keys.scanning import TABLE_SALT, KeyedFile, partition_salt
+from timeline.changes.references import allows_references, is_reference
 from timeline.manifests.contents import is_data
 from timeline.manifests.entries import LiveFile
 from timeline.manifests.lookup import find_files
@@ -103,8 +105,12 @@ class SearchedFiles:
         missing = (it for it in manifests if it.manifest_path not in self._held)
         read = head.manifest_files.ahead(missing)
         keyed = ((it, self._keyed(head, head.manifest_files.columns(it, once=True))) for it in read)
+        is_reused = reused_names(head)
         for group in _groups(keyed):
             found = self._places.of(np.concatenate([it.fingerprints() for _, it in group], axis=1))
+            if is_reused is not None:
+                reused = (is_reused(it) for _, files in group for it in files.locations)
+                found[np.fromiter(reused, bool)] = NOWHERE
             ends = np.cumsum([len(files) for _, files in group])
             for (manifest, files), places in zip(group, np.split(found, ends[:-1]), strict=True):
                 self._held[manifest.manifest_path] = _hold(files, places, paths)
@@ -136,6 +142,14 @@ class SearchedFiles:
         self._named = known | {path: (it.manifest_path, file) for path, (it, file) in found.items()}
         yield from (file for _, file in self._named.values())
         yield from head.files_with_shared_deletes()
+
+
+def reused_names(head: Head) -> Callable[[str], bool] | None:
+    """Return what says whether a location may have other rows once its file has left the table and has come
+    again, as that of a file by reference, whose owner may use the name once more: a run would find keys of
+    the rows before. None where no file has such a location.
+    """
+    return partial(is_reference, head.metadata.location) if allows_references(head) else None
 
 
 def listed_rows(manifests: Iterable[ManifestFile]) -> int:

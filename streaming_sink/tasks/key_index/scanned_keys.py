@@ -33,7 +33,7 @@ _ROW_BYTES = 24
 """A hash and a position, without the sequence."""
 
 _Name = tuple[str, KeyedFile]
-"""The key, by the digest of its columns, and the file. A data file never changes."""
+"""The key, by the digest of its columns, and the file. A data file of the table's own never changes."""
 
 
 class ScannedKeys:
@@ -57,7 +57,9 @@ class ScannedKeys:
     ) -> list[KeyMatches]:
         """Return for each of the files its rows that have a key of the probe, deleted rows too, by ascending
         position. `wanted` has the coarse words of all these keys: of files that are not kept, only rows that
-        may have one are hashed. DataFileError as for `scan_keys`, for a file that this process does not know.
+        may have one are hashed. No file outside of the table's location is kept: its owner may use the name
+        again for other rows, once the table has it no more. DataFileError as for `scan_keys`, for a file that
+        this process does not know.
         """
         names = [(columns.digest, file) for file in files]
         with self._lock:
@@ -71,9 +73,10 @@ class ScannedKeys:
             with self._lock:
                 known = self._known.get(name)
             if known is None:
-                if not self._make_room(name[1].rows * row_bytes, asked):
-                    return find_in_file(store, name[1], columns, probe, wanted)
-                known = list(scan_keys(store, name[1], columns))
+                file = name[1]
+                if not _is_below(store, file) or not self._make_room(file.rows * row_bytes, asked):
+                    return find_in_file(store, file, columns, probe, wanted)
+                known = list(scan_keys(store, file, columns))
                 self._keep(name, known, asked)
             return find_in_entries(known, columns, probe)
 
@@ -98,6 +101,14 @@ class ScannedKeys:
             with self._lock:
                 self._known[name] = entries
                 self._bytes += size
+
+
+def _is_below(store: Store, file: KeyedFile) -> bool:
+    try:
+        store.relative(file.location)
+    except ValueError:
+        return False
+    return True
 
 
 SCANNED_KEYS = ScannedKeys()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -51,3 +52,18 @@ def test_a_batch_of_partitions_with_few_rows_needs_no_index(people: People) -> N
     assert covered_after(people, FEW) == []
     assert covered_after(people, MANY, key_index="scan") == []
     assert len(covered_after(people, FEW, key_index="index")) == 2
+
+
+def test_files_by_reference_are_in_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their owners may use a name again for other rows."""
+    monkeypatch.setattr(key_upkeep, "INDEXED_ROWS", 1)
+    monkeypatch.setattr(key_upkeep, "UNCOVERED_ROWS", 0)
+    people = People(str(tmp_path / "table"))
+    own = people.append(1)
+    people.refer(str(tmp_path / "latest.parquet"), 2)
+    options, head = Upsert(key=("user_id",), sequence_by="at"), people.table.refresh()
+    upkeep = KeyUpkeep(options, SearchedFiles(in_partitions=False, indexed_from=0))
+    upkeep.after_commit(people.store, head, [])
+    upkeep.finish(60)
+    [(_, footer)] = KeyIndex(people.store, key_columns(head, options)).readable_runs()
+    assert list(footer.files.locations) == [own]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyiceberg.manifest import DataFile
+from pyiceberg.typedef import Record
 
 from streaming_sink.keyed.searched_files import Searched, SearchedFiles
 from streaming_sink.table.arrow_types import arrow_schema
@@ -22,13 +23,15 @@ from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.key_index.upkeep import write_run
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, partition_salt
 from tests.unit.timeline.test_manifest_reads import reading
-from tests.unit.timeline.world import SCHEMA, Lake
+from tests.unit.timeline.world import SCHEMA, Lake, data_file
 from timeline import names
 from timeline.changes.changes import Append, Replace
+from timeline.changes.references import AllowReferences
 from timeline.changes.row_deltas import RowDelta
 from timeline.manifests import contents
 from timeline.manifests.entries import DeleteFile, LiveFile
 from timeline.refs import roll_back
+from timeline.stores import MemoryStore
 from timeline.versions.head import Head
 from timeline.versions.keys import Looked
 
@@ -196,6 +199,20 @@ def test_files_are_in_the_runs_of_their_partitions_where_keys_are_unique_in_each
     assert found.files == (keyed[0], keyed[2])
     (covered,) = found.covered
     assert (covered.run, index.part(run, covered.live).files) == (run, [keyed[3], keyed[1]])
+
+
+def test_a_file_by_reference_is_scanned_whatever_a_run_says_of_its_name(lake: Lake) -> None:
+    """Its owner may write other rows under the name, as many, once the table has the file no more."""
+    own, theirs = lake.file(), data_file(MemoryStore("drop").uri("latest.parquet"), 10, partition=Record(0))
+    lake.table.commit([AllowReferences()])
+    lake.table.commit([Append((own, theirs))])
+    index = index_of(lake, OpenRuns())
+    keyed = [KeyedFile(it.file_path, it.record_count) for it in (theirs, own)]
+    run = write_run(index, keyed, (), names.ulid(lake.clock.now_ms, 1))
+    found = SearchedFiles(in_partitions=False, indexed_from=0).at(lake.table.head, index)
+    assert found.files == (keyed[0],)
+    (covered,) = found.covered
+    assert index.part(run, covered.live).files == [keyed[1]]
 
 
 def test_a_manifest_that_has_left_and_is_gone_makes_its_files_new(lake: Lake) -> None:

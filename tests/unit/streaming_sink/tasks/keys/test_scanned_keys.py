@@ -56,6 +56,17 @@ def test_a_file_is_read_once_by_a_process_and_each_probe_is_answered():
     assert sorted(lake.reads) == ["a", "b"]
 
 
+def test_a_file_elsewhere_is_read_each_time_since_its_owner_may_use_the_name_again():
+    lake, drop, known = Lake(), MemoryStore(), ScannedKeys()
+
+    def written(ids: list[int]) -> KeyedFile:
+        file = put_rows(drop, [(number, "a", 0) for number in ids], path="latest")
+        return file._replace(location=drop.uri("latest"))
+
+    assert lake.find([written([9, 1])], known) == [[1]]
+    assert lake.find([written([2, 8])], known) == [[0]]
+
+
 def test_what_is_kept_of_a_file_answers_a_batch_of_other_keys():
     lake, known = Lake(), ScannedKeys()
     file = lake.file("a", [1, 9])
