@@ -25,6 +25,7 @@ from streaming_sink.reports.maintenance_report import DeliveryReport
 from streaming_sink.reports.reporting import hand_over
 from streaming_sink.seconds.second_table import open_or_create
 from streaming_sink.spark.jobs import parallelism
+from streaming_sink.spark.worker_failures import UnreadableFileError
 from streaming_sink.table.data_files import data_file
 from streaming_sink.tasks.files.delete_files import read_deletes_in
 from streaming_sink.tasks.job import FileIds
@@ -99,7 +100,8 @@ class ChangeLog:
         it knows that it has.
 
         Raises SchemaMismatchError for a table at its location that is no log of this one, ValueError where
-        versions have expired before they were appended, and as a commit does; the next call continues.
+        versions have expired before they were appended, UnreadableFileError where a file of one cannot be
+        read, and as a commit does; the next call continues.
         """
         if self._table is None:
             known = second_tables_of(main.head.properties).get(self._place.address)
@@ -118,20 +120,27 @@ class ChangeLog:
             try:
                 pieces = main.on_head(partial(_pieces, after=after, named_in=named_in))
             except ValueError as expired:
-                raise ValueError(
-                    f"the change log has the versions up to {after}, and what came next cannot be read any"
-                    f" more: {expired}. Name a new location, changelog_table=...: a new log begins with its"
-                    f" first batch; {self._place.location} stays as it is"
-                ) from expired
+                raise ValueError(self._ended(after, "cannot be read any more", expired)) from expired
             if not pieces:
                 return
             with steps("changelog"):
-                if self._append(session, main, self._table, uuid, after, pieces):
-                    self._maintain(session, self._table, steps)
-                    return
+                try:
+                    if not self._append(session, main, self._table, uuid, after, pieces):
+                        continue
+                except UnreadableFileError as lost:
+                    raise UnreadableFileError(self._ended(after, "cannot be read", lost)) from lost
+                self._maintain(session, self._table, steps)
+                return
         raise CommitConflictError(
             f"other processes kept appending to the change log {_TRIES} times: {self._place.location}",
             location=self._place.location,
+        )
+
+    def _ended(self, after: int, what: str, why: Exception) -> str:
+        return (
+            f"the change log has the versions up to {after}, and what came next {what}: {why}. Name a new"
+            " location, changelog_table=...: a new log begins with its first batch;"
+            f" {self._place.location} stays as it is"
         )
 
     def _append(

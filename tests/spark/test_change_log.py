@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,14 +14,13 @@ import streaming_sink
 from streaming_sink import IcebergSink, check_gone, purge
 from streaming_sink.reading import pieces
 from streaming_sink.seconds.change_log import ChangeLog
+from streaming_sink.spark.worker_failures import UnreadableFileError
 from tests.sinks import flat_sink
 from tests.spark.changes import KEYED, Judge, as_batch, random_changes, rows_of
 from tests.spark.streams import SMALL, head_of, metadata_file
 from timeline.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
@@ -156,6 +156,24 @@ def test_versions_that_expired_before_they_were_appended_stop_the_stream(
         ValueError, match=r"the change log has the versions up to 3.*have expired.*Name a new location"
     ):
         sink(as_batch(spark, [(9, 1, "a", "x", "I")]), 5)
+
+
+def test_a_file_that_the_log_cannot_read_is_named_with_the_way_out(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one without field ids in a catalog, where a column was renamed since."""
+    sink = _sink(tmp_path)
+    sink(as_batch(spark, [(1, 1, "a", "x", "I")]), 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(ChangeLog, "follow", lambda *_: None)
+        sink(as_batch(spark, [(2, 1, "a", "x", "I")]), 1)
+    head = head_of(str(tmp_path / "t"))
+    newest = max(head.live_files(), key=lambda file: file.sequence_number)
+    Path(newest.location).write_bytes(b"damaged")
+    ended = r"the change log has the versions up to 2.*cannot be read: .*Name a new location"
+    for _ in range(2):
+        with pytest.raises(UnreadableFileError, match=ended):
+            sink(as_batch(spark, [(3, 1, "a", "x", "I")]), 2)
 
 
 def test_a_purge_takes_a_persons_changes_from_the_log_and_brings_none(
