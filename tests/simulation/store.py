@@ -196,6 +196,9 @@ class SimulatedStore:
             )
         )
 
+    def copy_from(self, *_: object) -> bool:
+        return False
+
     def open_input(self, path: str) -> BinaryIO:
         return io.BytesIO(self.read(path).data)
 

@@ -150,6 +150,16 @@ class Store(Protocol):
         promised when it exists.
         """
 
+    def copy_from(self, source: Store, seen: Listed, path: str, /) -> bool:
+        """Have the store itself copy an object that was `seen` at another location to `path`, which must be
+        fresh; return whether it has.
+
+        True: `path` was seen and is durable, and holds the bytes that have the size and the identity of
+        `seen`; they did not come through this process. False: the store cannot or will not, gives no clear
+        answer, or the source has changed. Then `path` is spent, since an object may still come to be there
+        (R3): write to another one. Raises StoreUnavailableError where no look at either is answered.
+        """
+
     def look(self, path: str) -> Listed:
         """Return what a listing would show of one object, by one request, however full its folder is.
 

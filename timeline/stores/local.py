@@ -169,6 +169,9 @@ class LocalStore:
         except OSError as error:
             raise unavailable("write", final, error) from error
 
+    def copy_from(self, *_: object) -> bool:
+        return False
+
     def open_input(self, path: str) -> BinaryIO:
         try:
             return open(self.uri(path), "rb")

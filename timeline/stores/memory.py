@@ -141,6 +141,9 @@ class MemoryStore:
     def open_output(self, path: str) -> BinaryIO:
         return HeldOutput(lambda data: self._clean_request("write", path, lambda: self._put(path, data)))
 
+    def copy_from(self, *_: object) -> bool:
+        return False
+
     def open_input(self, path: str) -> BinaryIO:
         return io.BytesIO(self._clean_request("open", path, lambda: self._get(path))[0])
 

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, BinaryIO, TypeVar, cast
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, BinaryIO, Literal, TypeVar, cast
 
 import obstore
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    NotSupportedError,
-    PermissionDeniedError,
-    PreconditionError,
-    UnauthenticatedError,
-)
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from timeline.errors import StoreUnavailableError, UnsafeStoreError
-from timeline.stores import _object_client, _paths
+from timeline.stores import _object_client, _object_copies, _paths
 from timeline.stores._object_client import Client, Connect
+from timeline.stores._object_copies import Facts
+from timeline.stores._object_errors import is_refused, is_unsupported, lacks_bucket
 from timeline.stores._object_files import ObjectInput, ObjectOutput
 from timeline.stores._options import StorageOptions, check_storage_options, resolve, secrets
-from timeline.stores.base import Created, CreateOutcome, Exists, Listed, ListedObject, Stored, Unknown
+from timeline.stores.base import Created, CreateOutcome, Exists, Listed, ListedObject, Store, Stored, Unknown
 
 _T = TypeVar("_T")
+_Use = Literal["create", "copy", "other"]
+"""What a client is for: only those of the last kind send a request again."""
 
 # 8 MiB parts, four in flight: about 40 MiB of memory per open output, and objects of up to 80 GB.
 _PART_BYTES = 8 * 1024 * 1024
 _PARTS_IN_FLIGHT = 4
-
-_REFUSED = (PermissionDeniedError, UnauthenticatedError)
-# S3 answers expired credentials with 400, which obstore reports as any other error.
-_EXPIRED_CODES = ("ExpiredToken", "TokenRefreshRequired", "InvalidToken")
-_NO_BUCKET_CODES = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
 
 
 class ObjectStore:
@@ -59,7 +50,9 @@ class ObjectStore:
         self._connect = connect
         self._lock = threading.Lock()
         self._options: dict[str, Any] | None = None
-        self._clients: dict[bool, Client] = {}
+        self._clients: dict[_Use, Client] = {}
+        self._copies = True
+        """Whether the store has made each copy that it was asked for."""
         if not callable(storage_options):
             check_storage_options(resolve(storage_options), self._place.known_keys, self._place.scheme)
 
@@ -89,17 +82,16 @@ class ObjectStore:
     def create(self, path: str, data: bytes) -> CreateOutcome:
         try:
             self._send(
-                lambda client: obstore.put(client, path, data, mode="create", use_multipart=False),
-                commit=True,
+                lambda client: obstore.put(client, path, data, mode="create", use_multipart=False), "create"
             )
         except (AlreadyExistsError, PreconditionError):
             return Exists()
         except FileNotFoundError as error:
             raise self._unavailable("create", path, error) from None
         except BaseError as error:
-            if _is_refused(error):
+            if is_refused(error):
                 raise self._unavailable("create", path, error) from None
-            if _is_unsupported(error):
+            if is_unsupported(error):
                 raise UnsafeStoreError(
                     "the store has no create-if-absent; nothing was stored; use another: "
                     f"{self._explain(error)}"
@@ -167,6 +159,12 @@ class ObjectStore:
         )
         return cast(BinaryIO, ObjectOutput(writer, lambda error: self._unavailable("write", path, error)))
 
+    def copy_from(self, source: Store, seen: Listed, path: str, /) -> bool:
+        if not (self._copies and isinstance(source, ObjectStore) and self._is_reached_as(source)):
+            return False
+        is_worth_it = _object_copies.LEAST_BYTES < seen.size <= _object_copies.MOST_BYTES
+        return is_worth_it and self._copy(source, seen, path)
+
     def open_input(self, path: str) -> BinaryIO:
         size = self._request("read", path, lambda client: obstore.head(client, path)["size"])
 
@@ -177,6 +175,40 @@ class ObjectStore:
 
         return cast(BinaryIO, ObjectInput(size, fetch))
 
+    def _is_reached_as(self, other: ObjectStore) -> bool:
+        """Return whether a client of one of the two reaches the objects of both, with the same rights."""
+        return _object_copies.may_copy(other._place, self._place) and (
+            (self._storage_options, self._connect) == (other._storage_options, other._connect)
+        )
+
+    def _copy(self, source: ObjectStore, seen: Listed, path: str) -> bool:
+        before = source._facts(seen.path)
+        if before is None or before.differ_from(seen) or before.encoded:
+            return False
+        from_, to = _object_copies.key(source._place, seen.path), _object_copies.key(self._place, path)
+        try:
+            self._send(lambda client: obstore.copy(client, from_, to, overwrite=False), "copy")
+        except (BaseError, FileNotFoundError):
+            self._copies = False  # it is not asked again, and what may still come is left to the cleaner
+            return False
+        made = self._facts(path)
+        self._copies = made is not None and made.size == seen.size
+        if self._copies and source._facts(seen.path) == before:
+            return True
+        with suppress(StoreUnavailableError):
+            self.delete([path])
+        return False
+
+    def _facts(self, path: str) -> Facts | None:
+        def head(client: Client) -> Facts:
+            result = obstore.get(client, path, options={"head": True})
+            return Facts.of(result.meta, self._identity(result.meta), result.attributes, self._place.service)
+
+        try:
+            return self._request("look at", path, head)
+        except FileNotFoundError:
+            return None
+
     def _delete_one(self, path: str) -> None:
         try:
             self._request("delete", path, lambda client: obstore.delete(client, path))
@@ -186,41 +218,43 @@ class ObjectStore:
     def _request(self, verb: str, path: str, action: Callable[[Client], _T]) -> _T:
         """Send a request that may be repeated. Raises FileNotFoundError or StoreUnavailableError."""
         try:
-            return self._send(action, commit=False)
+            return self._send(action, "other")
         except FileNotFoundError as error:
-            if any(code in str(error) for code in _NO_BUCKET_CODES):
+            if lacks_bucket(error):
                 raise self._unavailable(verb, path, error) from None
             raise FileNotFoundError(f"no such object: {self.uri(path)}") from None
         except BaseError as error:
             raise self._unavailable(verb, path, error) from None
 
-    def _send(self, action: Callable[[Client], _T], *, commit: bool) -> _T:
+    def _send(self, action: Callable[[Client], _T], use: _Use) -> _T:
         try:
-            return action(self._client(commit))
+            return action(self._client(use))
         except BaseError as error:
-            if not (callable(self._storage_options) and _is_refused(error)):
+            if not (callable(self._storage_options) and is_refused(error)):
                 raise
         # Refused, so nothing was applied: a create, too, may be sent again with fresh credentials.
         if (renew := getattr(self._storage_options, "renew", None)) is not None:
             renew(self._options)
         self._forget_clients()
-        return action(self._client(commit))
+        return action(self._client(use))
 
-    def _client(self, commit: bool) -> Client:
+    def _client(self, use: _Use) -> Client:
         is_due = getattr(self._storage_options, "is_due", None)
         if is_due is not None and self._options is not None and is_due(self._options):
             self._forget_clients()
         with self._lock:
-            if commit not in self._clients:
-                options = self._resolved()
+            if use not in self._clients:
+                place, options = self._place, self._resolved()
+                if use == "copy":
+                    place, options = _object_copies.of_bucket(place, options)
                 try:
-                    self._clients[commit] = self._connect(self._place, options, commit)
+                    self._clients[use] = self._connect(place, options, use != "other")
                 except (BaseError, ValueError, TypeError) as error:
                     line = _object_client.explain(error, secrets(options))
                     raise ValueError(
                         f"the storage options make no client for {self.location}: {line}"
                     ) from None
-            return self._clients[commit]
+            return self._clients[use]
 
     def _resolved(self) -> Mapping[str, Any]:
         if self._options is None:
@@ -255,28 +289,11 @@ class ObjectStore:
         return _object_client.explain(error, secrets(self._options or {}))
 
     def _unavailable(self, verb: str, path: str, error: Exception) -> StoreUnavailableError:
-        text = str(error)
         kept = "nothing was stored; " if verb == "create" else ""
-        if isinstance(error, BaseError) and _is_refused(error):
+        if isinstance(error, BaseError) and is_refused(error):
             todo = "access is refused: correct the credentials in storage_options, or the bucket's policy"
-        elif isinstance(error, FileNotFoundError) or any(code in text for code in _NO_BUCKET_CODES):
+        elif isinstance(error, FileNotFoundError) or lacks_bucket(error):
             todo = "there is no such bucket: create it, or correct the location"
         else:
             todo = "the store does not answer: try again later"
         return StoreUnavailableError(f"cannot {verb}, {kept}{todo}: {self.uri(path)}: {self._explain(error)}")
-
-
-def _is_refused(error: BaseError) -> bool:
-    text = str(error)
-    if isinstance(error, _REFUSED) or any(code in text for code in _EXPIRED_CODES):
-        return True
-    return _status(text) in ("401", "403")  # a refused listing comes as obstore's generic error
-
-
-def _is_unsupported(error: BaseError) -> bool:
-    return isinstance(error, NotSupportedError) or _status(str(error)) == "501"
-
-
-def _status(text: str) -> str | None:
-    found = re.search(r"^[^<\n]*non-2xx status code: (\d+)", text)
-    return found[1] if found else None

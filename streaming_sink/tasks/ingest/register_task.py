@@ -26,13 +26,14 @@ from streaming_sink.tasks.ingest.reading import (
     open_parquet,
     reading_errors,
 )
-from streaming_sink.tasks.ingest.sources import Sources
+from streaming_sink.tasks.ingest.sources import Sources, folder_of, identity_of_bytes
 from streaming_sink.tasks.job import WorkerJob
 from streaming_sink.tasks.leaves import Leaf, leaves
 from streaming_sink.tasks.partitioning import split
 from streaming_sink.tasks.results import TaskReport, TaskResult, WrittenFile, encode_results
 from streaming_sink.tasks.spark_task import start_task_without_rows
 from timeline.names import data_file_name
+from timeline.stores.base import ListedObject
 
 _COPIED_BYTES = 8 * 1024 * 1024
 
@@ -147,9 +148,17 @@ def _check_rows(
 
 
 def _copy(job: WorkerJob, source: SourceToRegister, data: Any, attempt: int, sources: Sources) -> str:
-    """Copy a source file to a data file, and return its location. SourceFileError where it was replaced."""
-    ids = job.ids
+    """Copy a source file to a data file, and return its location. SourceFileError where it was replaced.
+
+    Where both are in one bucket the store copies it, if it can: then no byte is sent.
+    """
+    ids, (folder, original) = job.ids, folder_of(source.file.path)
     name = partial(data_file_name, app_id=ids.app_id, batch=ids.batch, bucket=source.number, attempt=attempt)
+    path = new_data_path(job, source.partition, name)
+    seen = ListedObject(original, source.file.bytes, identity_of_bytes(source.file.identity))
+    if job.store.copy_from(sources.store(folder), seen, path):
+        return job.store.uri(path)
+    # What became of that name is not known: an object may come to be there yet.
     path, size = new_data_path(job, source.partition, name), 0
     data.seek(0)
     with job.store.open_output(path) as output:

@@ -164,6 +164,15 @@ def test_an_output_of_many_parts_is_stored_byte_for_byte_though_its_writer_reuse
     )
 
 
+def test_what_a_store_says_that_it_has_copied_has_the_bytes_of_its_source(store: Store) -> None:
+    source, data = store.at(f"{store.location} drop"), bytes(range(256)) * 4096 * 9
+    source.overwrite("a b%2F/x#y", data)
+    seen = source.look("a b%2F/x#y")
+    if store.copy_from(source, seen, "data/p=1/x.parquet"):
+        assert store.read("data/p=1/x.parquet").data == data
+    assert source.look("a b%2F/x#y").identity == seen.identity
+
+
 def test_closing_an_output_twice_is_no_error(store: Store) -> None:
     out = store.open_output("data/x")
     out.write(b"x")
