@@ -47,7 +47,7 @@ class Share:
     rows: Mapping[int, int] = field(default_factory=dict)
     """How many rows a file states to have, by its number."""
     copied: frozenset[int] = frozenset()
-    """The files whose row groups may be copied."""
+    """The files whose row groups may be copied, where no other task reads them."""
 
 
 class ConsolidationTask:
@@ -99,7 +99,8 @@ def _parts(
     for number, file, opener in open_all(share.sources, share.files):
         try:
             with opener() as data:
-                found = _groups(groups, share, number, file, data) if number in share.copied else None
+                is_whole = number in share.copied and number not in share.only
+                found = _groups(groups, share, number, file, data) if is_whole else None
                 if found is not None:
                     yield from ((group, None) for group in found)
                     continue

@@ -51,6 +51,18 @@ def test_other_transforms_see_the_times_themselves() -> None:
     assert len(set(_keys(files, "identity"))) == 40
 
 
+def test_a_column_that_is_partitioned_by_its_times_too_is_not_looked_up_by_the_hour() -> None:
+    schema = pa.schema([pa.field("at", pa.timestamp("us"), metadata={"PARQUET:field_id": "1"})])
+    by = tuple(PartitionSource(it, ("at",), it) for it in ("day", "identity"))
+    known, found = Layouts(schema, by), []
+    for number in range(3):
+        written = io.BytesIO()
+        pq.write_table(pa.table({"at": pa.array([number], pa.timestamp("us"))}), written)
+        footer = pq.ParquetFile(written)
+        found.append(known.of(footer, {}).key(footer))
+    assert found == [(0, 0), (0, 1), (0, 2)]
+
+
 def test_files_of_the_same_hours_have_their_partition_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looked, split_rows = list[object](), layouts.split_rows
 

@@ -14,6 +14,7 @@ import pytest
 
 from planners.ingestion.consolidation import SourceRows, plan_consolidation
 from planners.sizing import FileSizing, FillPolicy
+from streaming_sink.tasks.batches import conform_valid
 from streaming_sink.tasks.files.data_file_writer import DataFileWriter
 from streaming_sink.tasks.ingest.consolidation_task import Share, consolidate
 from streaming_sink.tasks.ingest.profile_task import ProfileJob, SourceProfile, SourceRejected, profile
@@ -22,8 +23,11 @@ from streaming_sink.tasks.job import FileIds, ParquetSettings, PartitionSource, 
 from streaming_sink.tasks.leaves import leaves
 from streaming_sink.tasks.results import WrittenFile
 from streaming_sink.tasks.row_groups.compact import I32, I64, Field, decode_struct, encode_struct
+from streaming_sink.tasks.row_groups.footer import read_row_groups
+from streaming_sink.tasks.row_groups.page_headers import with_pages
 from streaming_sink.tasks.rows import partition_files
 from streaming_sink.tasks.rows.task_state import TaskState
+from streaming_sink.tasks.rows.write_task import TaskWriter
 from tests.unit.streaming_sink.tasks.row_groups.joined_files import walk
 from timeline.stores import open_store
 
@@ -271,6 +275,21 @@ def test_a_row_group_that_does_not_fit_into_a_file_is_decoded(tmp_path: Path) ->
     assert [{*pages_of(path)} <= kept for path in paths].count(True) == 4
 
 
+@pytest.mark.parametrize(("before", "copied"), [(0, True), (600, False)])
+def test_rows_that_wait_to_be_encoded_take_room_of_a_file(tmp_path: Path, before: int, copied: bool) -> None:
+    (page,) = pages_of(source := write(tmp_path / "a.parquet", rows(0, 3000)))
+    job = replace(job_of(tmp_path, SCHEMA, (), ParquetSettings()), max_file_bytes=len(page) + 4096)
+    writer = TaskWriter(job, 0, 0)
+    for batch in rows(3000, before).to_batches():
+        writer.write_some(conform_valid(batch, SCHEMA), None)
+    with source.open("rb") as data:
+        batches = [conform_valid(batch, SCHEMA) for batch in rows(0, 3000).to_batches()]
+        writer.copy(with_pages(read_row_groups(data)), 0, batches)
+        files = files_of(writer.finish())
+    assert (page in [each for file in files for each in pages_of(file.path)]) is copied
+    assert sorted(one for ids in ids_in(files) for one in ids) == [*range(3000 + before)]
+
+
 def test_a_file_is_as_large_as_its_bytes_say_and_not_as_the_plan_does(tmp_path: Path) -> None:
     paths = [write(tmp_path / f"{number}.parquet", rows(9000 * number, 9000)) for number in range(6)]
     size = paths[0].stat().st_size
@@ -311,6 +330,24 @@ def test_rows_of_many_partitions_are_not_copied_whatever_the_profile_said(tmp_pa
     job = job_of(tmp_path, SCHEMA, (BY_DAY,), ParquetSettings(copied_from_bytes=1))
     files = files_of(consolidate(job, share, 0))
     assert {file.partition: ids_in([file])[0][0] for file in files} == {("mon",): 0, ("tue",): 1}
+
+
+@pytest.mark.parametrize("copied", [(), (0,)])
+def test_each_row_of_a_file_that_several_tasks_read_is_written_once(
+    tmp_path: Path, copied: tuple[int, ...]
+) -> None:
+    """A profile says of no such file that it may be copied; the tasks do not depend on that."""
+    mixed = rows(0).set_column(1, "day", [["mon", "tue"] * 50])
+    found, _ = SOURCES.find([str(write(tmp_path / "a.parquet", mixed))], 0)
+    parquet = ParquetSettings(copied_from_bytes=1)
+    profiles = profile(ProfileJob(SOURCES, tuple(enumerate(found)), SCHEMA, (BY_DAY,), copies=parquet))
+    assert [it.copied for it in profiles if isinstance(it, SourceProfile)] == [False]
+    job, files = job_of(tmp_path, SCHEMA, (BY_DAY,), parquet), list[WrittenFile]()
+    for day in ("mon", "tue"):
+        only = {0: frozenset([(day,)])}
+        share = Share(SOURCES, tuple(enumerate(found)), only, {0: 100}, frozenset(copied))
+        files += files_of(consolidate(job, share, 0))
+    assert sorted(one for ids in ids_in(files) for one in ids) == [*range(100)]
 
 
 def test_a_copied_file_with_other_rows_than_its_profile_said_is_refused(tmp_path: Path) -> None:
