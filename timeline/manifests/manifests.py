@@ -22,6 +22,7 @@ from timeline.manifests.contents import ContentsCache, ManifestContents, count_l
 from timeline.manifests.copies import PackedManifests
 from timeline.manifests.entries import LiveFile, live_file
 from timeline.manifests.known_lists import KnownLists
+from timeline.manifests.known_past import KnownPast
 from timeline.manifests.list_encoder import ListEncoder, numbered
 from timeline.manifests.manifest_format import (
     decode_entries,
@@ -34,7 +35,6 @@ from timeline.stores.base import Created, Store, read_if_there
 
 _READ_FOR_A_COPY = 4_096
 """The most entries of a manifest that is read for its copy alone: a quarter of a second."""
-
 _COPIES_AT_ONCE = 8
 """The most copies that one maintenance writes, after a batch was acknowledged."""
 
@@ -51,6 +51,7 @@ class ManifestFiles:
     appended: dict[str, None] = field(default_factory=dict)
     """The last files that were appended without a transaction, or may have been."""
     lists: KnownLists = field(default_factory=KnownLists)
+    past: KnownPast = field(default_factory=KnownPast)
 
     def __post_init__(self) -> None:
         self._reads = ReadAhead(self.store)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,25 @@ def read_past(head: Head) -> Iterator[PastState | None]:
     store = head.manifest_files.store
     for entry in reversed(head.metadata.metadata_log):
         yield _read_state(store, entry.metadata_file)
+
+
+def main_since(head: Head, starts: Set[int | None]) -> tuple[Set[int], Mapping[int, str]]:
+    """Return main's snapshots back to all of `starts`, expired ones included, and what sources they state, as
+    far as the metadata files that the log names say so. Each of them is read once a process.
+    """
+    known, now = head.manifest_files.past, past_state_of(head.metadata)
+    known.bound()
+    known.add(head.version.identity, now.parents, now.sources)
+    line, store = set(line_of(now.main, known.parents)), head.manifest_files.store
+    for entry in reversed(head.metadata.metadata_log):
+        if starts <= line:
+            break
+        if entry.metadata_file in known.files:
+            continue
+        if (state := _read_state(store, entry.metadata_file)) is not None:
+            known.add(entry.metadata_file, state.parents, state.sources)
+            line = set(line_of(now.main, known.parents))
+    return line, known.sources
 
 
 def past_state_of(metadata: TableMetadata) -> PastState:

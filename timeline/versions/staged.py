@@ -7,7 +7,6 @@ so that no engine finds and publishes it by that id. Its snapshot may be cherry-
 
 from __future__ import annotations
 
-from collections.abc import Set
 from contextlib import suppress
 
 from pyiceberg.manifest import DataFile
@@ -17,7 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 from timeline import properties
 from timeline.errors import CorruptTableError, MissingMetadataError
 from timeline.versions.head import Head
-from timeline.versions.past import line_of, past_state_of, read_past
+from timeline.versions.past import main_since
 from timeline.versions.version_file import stated_by
 from timeline.versions.work_items import STAGED_TAG_PREFIX, WorkItem
 
@@ -98,23 +97,9 @@ def find_picked(head: Head, item: WorkItem) -> Snapshot | None:
             # A file by reference may be live by another commit (R28).
             if head.find_all_live(it for it in files if it.startswith(f"{head.metadata.location}/")):
                 return each
-    line, sources = _main_since(head, {each.parent_snapshot_id for each in own})
+    line, sources = main_since(head, {each.parent_snapshot_id for each in own})
     named = {sources[each] for each in line if each in sources}
     return next((each for each in own if each.snapshot_id in line or str(each.snapshot_id) in named), None)
-
-
-def _main_since(head: Head, starts: Set[int | None]) -> tuple[set[int], dict[int, str]]:
-    """Return main's snapshots back to all of `starts`, expired ones included, and what sources they state."""
-    now = past_state_of(head.metadata)
-    parents, sources = dict(now.parents), dict(now.sources)
-    past = read_past(head)
-    while not starts <= (line := set(line_of(now.main, parents))):
-        if (state := next(past, None)) is None:
-            break  # no log reaches so far
-        # Some catalogs cut the link to a parent that they remove: the earlier state has it.
-        parents |= {key: it for key, it in state.parents.items() if parents.get(key) is None}
-        sources = {**state.sources, **sources}
-    return line, sources
 
 
 def wap_id_of(snapshot: Snapshot) -> str | None:

@@ -14,8 +14,11 @@ from timeline import staging
 from timeline.catalogs.memory import Descent, check_memory
 from timeline.changes.changes import Append, Replace
 from timeline.errors import CommitConflictError
+from timeline.stores import local_path
+from timeline.stores.base import Store
 from timeline.table import AlreadyCommitted, Committed, Table
-from timeline.versions.past import SOURCE_SNAPSHOT_ID, line_of
+from timeline.versions import past
+from timeline.versions.past import SOURCE_SNAPSHOT_ID, PastState, line_of
 from timeline.versions.staged import find_picked, find_staged, staged_files
 from timeline.versions.work_items import WorkItem, discarded_items, published_items
 
@@ -54,7 +57,7 @@ def pick(kind: CatalogKind, table: Table, *, named: bool = True) -> None:
 def compact(kind: CatalogKind) -> None:
     other = kind.open()
     files = {file.location for file in other.head.live_files()}
-    other.commit([Replace(frozenset(files), (kind.file([1, 2, 3]),))])
+    other.commit([Replace(frozenset(files), (kind.file(kind.rows()),))])
 
 
 def expire_all_but_main(kind: CatalogKind) -> None:
@@ -160,6 +163,51 @@ def test_one_that_was_picked_compacted_and_expired_is_known_by_the_log(
     assert isinstance(staging.settle_picked(kind.open(), ITEM), Committed)
     assert is_settled(table)
     assert kind.rows() == [1, 2, 3]
+
+
+def test_a_metadata_file_that_is_gone_hides_no_pick_that_an_earlier_one_shows(
+    kind: CatalogKind, table: Table
+) -> None:
+    pick(kind, table)
+    compact(kind)
+    expire_all_but_main(kind)
+    for number in (4, 5):
+        kind.open().commit([Append((kind.file([number]),))])
+    newest = kind.read().metadata.metadata_log[-1]
+    Path(local_path(newest.metadata_file)).unlink()
+    with pytest.raises(CommitConflictError, match="another engine has brought to main"):
+        staging.publish_item(kind.open(), ITEM)
+    assert isinstance(staging.settle_picked(kind.open(), ITEM), Committed)
+    assert kind.rows() == [1, 2, 3, 4, 5]
+
+
+def test_a_process_reads_each_metadata_file_once_however_often_it_looks_for_a_pick(
+    kind: CatalogKind, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a publish of what has waited for long would take longer than others take for a commit."""
+    for number in (4, 5):
+        kind.open().commit([Append((kind.file([number]),))])
+    expire_all_but_main(kind)
+    read: list[str] = []
+    plain = past._read_state
+
+    def state(store: Store, location: str) -> PastState | None:
+        read.append(location)
+        return plain(store, location)
+
+    monkeypatch.setattr(past, "_read_state", state)
+    ours = kind.open()
+    assert find_picked(ours.head, ITEM) is None
+    assert len(read) == len(set(read)) > 1
+    read.clear()
+    assert find_picked(ours.head, ITEM) is None
+    kind.open().commit([Append((kind.file([6]),))])
+    assert find_picked(ours.refresh(), ITEM) is None
+    assert read == []
+    pick(kind, table)
+    compact(kind)
+    expire_all_but_main(kind)
+    assert find_picked(ours.refresh(), ITEM) is not None
 
 
 def test_one_that_was_picked_and_rolled_back_is_published(kind: CatalogKind, table: Table) -> None:
