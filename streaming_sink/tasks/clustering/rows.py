@@ -30,6 +30,10 @@ _SAMPLE_SHARE = 32
 """The sample takes at most this part of the task's memory as Arrow: wide rows are sampled less often."""
 _OPEN_FILES = 256
 """Files that stay open between two passes over their columns. A process may open a thousand."""
+_OPEN_SHARE = 8
+"""The footers of these take at most this part of the task's memory: those of wide tables have megabytes."""
+_FOOTER_BYTES = 20
+"""Bytes of a footer in memory, for each that it takes in its file."""
 
 _INPUT = "an input"
 
@@ -100,8 +104,12 @@ class GroupRows:
             file = self._open.pop(given.path, None) or self._open_file(given)
             with file.stack:
                 yield from leave_out(_read_all(self._job, file.reader, schema), file.deleted)
-                if again and len(self._open) < _OPEN_FILES:
+                if again and self._may_stay_open(file):
                     self._open[given.path] = replace(file, stack=file.stack.pop_all())
+
+    def _may_stay_open(self, file: _OpenFile) -> bool:
+        footers = [each.reader.footer.serialized_size for each in (*self._open.values(), file)]
+        return len(footers) <= _OPEN_FILES and _FOOTER_BYTES * sum(footers) <= self.memory_bytes // _OPEN_SHARE
 
     def _open_file(self, given: Input) -> _OpenFile:
         deleted = deleted_positions(self._job.worker.store, given)

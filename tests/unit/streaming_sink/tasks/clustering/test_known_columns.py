@@ -131,6 +131,24 @@ def test_files_that_do_not_stay_open_are_opened_again_and_none_is_left_open(most
     assert set(opened) == closed
 
 
+def test_open_files_of_a_wide_table_hold_no_more_than_their_part_of_the_memory():
+    """Arrow takes 2.4 MB for the footer of a file of a thousand columns."""
+    schema = pa.schema([arrow_field(f"column_{number}", pa.int64(), number + 1) for number in range(300)])
+    rows = pa.RecordBatch.from_arrays([pa.array([1, 2])] * 300, schema=schema)
+    store, opened = MemoryStore(), []
+    job = group_job(
+        store, [rows] * 8, schema=schema, sort_by=["column_0"], checksum=False, range_ends=(0.5,), part=1
+    )
+    store.before = lambda verb, path: opened.append(path) if verb == "open" else None
+    twice = []
+    for memory_bytes in (512 * MIB, 16 * MIB, 2 * MIB):
+        opened.clear()
+        result, _ = written(replace(job, memory_bytes=memory_bytes))
+        assert result.rows == 8
+        twice.append(len(opened) - len(set(opened)))
+    assert twice == [0, 6, 8]
+
+
 class _FailsAfterItsSample:
     def rewrite(self, group):
         group.sample(["id"])
