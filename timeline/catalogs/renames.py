@@ -21,12 +21,14 @@ _NONE_SUCH = (NoSuchTableError, NoSuchNamespaceError, UnsupportedTableError, Fil
 """Dropped since, or a view; of another format; or a table whose metadata was deleted, so that it is lost."""
 
 
-def find_by_uuid(catalog: Catalog, namespace: _Name, table_uuid: str) -> _Name | None:
+def find_by_uuid(
+    catalog: Catalog, namespace: _Name, table_uuid: str, *, everywhere: bool = True
+) -> _Name | None:
     """Return the name of the table of a uuid, or None where none has it: of the tables of a namespace, and
-    then of those of all others that this user may read. Loads one after the other: for what is lost, not for
-    what is usual.
+    then, `everywhere`, of those of all others that this user may read. Loads one after the other: for what is
+    lost, not for what is usual.
     """
-    every = _load_all(catalog, namespace, everywhere=True)
+    every = _load_all(catalog, namespace, everywhere=everywhere)
     return next((name for name, it in every if str(it.table_uuid) == table_uuid), None)
 
 

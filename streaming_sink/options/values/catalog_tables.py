@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from timeline.catalogs.mirrors.mirroring import Mirror
+
+_NOWHERE_SECONDS = 300
+_NOWHERE_UNTIL: dict[tuple[str, str], float] = {}
+"""Tables by their names and uuids, which no namespace had."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -204,10 +209,16 @@ class CatalogTable(Value):
         return replace(self, table=(*self.table[:-1], default_quarantine(self.table[-1])))
 
     def find_renamed(self, table_uuid: str) -> str | None:
-        """Return how reports call the table of a uuid, where it has another name in the catalog."""
+        """Return how reports call the table of a uuid, where it has another name in the catalog. One that was
+        nowhere is looked for in its namespace alone for some minutes: a page may ask again and again.
+        """
         from timeline.catalogs.renames import find_by_uuid
 
-        found = find_by_uuid(self._connect(), tuple(self.table[:-1]), table_uuid)
+        lost, now = (self.location, table_uuid), time.monotonic()
+        everywhere = now >= _NOWHERE_UNTIL.get(lost, now)
+        found = find_by_uuid(self._connect(), tuple(self.table[:-1]), table_uuid, everywhere=everywhere)
+        if found is None and everywhere:
+            _NOWHERE_UNTIL[lost] = now + _NOWHERE_SECONDS
         return None if found is None or found == self.table else replace(self, table=found).location
 
     def mirror(self, storage_options: StorageOptions | None) -> Mirror:

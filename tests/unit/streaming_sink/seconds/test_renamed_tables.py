@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
+from streaming_sink.options.values import catalog_tables
 from streaming_sink.options.values.tables import CatalogTable
 from streaming_sink.seconds.second_table import open_named, open_or_create
 from tests.unit.timeline.world import SCHEMA
@@ -18,14 +20,14 @@ def takes_any(head: Head) -> None:
     """A check that any table passes."""
 
 
+def catalog_at(folder: Path) -> dict[str, str]:
+    where = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"}
+    return {"type": "sql", **where}
+
+
 @pytest.mark.parametrize("name", ["lake.other", "attic.rejected", "attic.old.rejected"])
 def test_a_second_table_that_was_renamed_is_named_and_no_other_is_made(tmp_path: Path, name: str) -> None:
-    catalog = {
-        "type": "sql",
-        "uri": f"sqlite:///{tmp_path}/catalog.db",
-        "warehouse": f"file://{tmp_path}/warehouse",
-    }
-    table = CatalogTable("lake.rejected", catalog, create_namespace=True)
+    table = CatalogTable("lake.rejected", catalog_at(tmp_path), create_namespace=True)
     uuid = str(table.create(SCHEMA, UNPARTITIONED_PARTITION_SPEC, {}).head.metadata.table_uuid)
     connected, new = table._connect(), table.beside(name)
     connected.create_namespace_if_not_exists(new.table[:-1])
@@ -39,3 +41,27 @@ def test_a_second_table_that_was_renamed_is_named_and_no_other_is_made(tmp_path:
     connected.drop_table(tuple(new.table))
     made = open_or_create(table, uuid, SCHEMA, takes_any)
     assert str(made.head.metadata.table_uuid) != uuid
+
+
+def test_a_table_that_was_nowhere_is_not_looked_for_everywhere_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of a zone whose table was dropped asks each time that someone looks at it."""
+    searched: list[object] = []
+    plain = SqlCatalog.list_namespaces
+
+    def search(catalog: SqlCatalog, *given: str) -> object:
+        searched.append(given)
+        return plain(catalog, *given)
+
+    monkeypatch.setattr(SqlCatalog, "list_namespaces", search)
+    table = CatalogTable("lake.gone", catalog_at(tmp_path), create_namespace=True)
+    table.create(SCHEMA, UNPARTITIONED_PARTITION_SPEC, {})
+    for _ in range(3):
+        assert table.find_renamed("01") is None
+    first = len(searched)
+    assert table.find_renamed("02") is None
+    assert len(searched) == 2 * first > 0
+    monkeypatch.setattr(catalog_tables, "_NOWHERE_UNTIL", {})
+    assert table.find_renamed("01") is None
+    assert len(searched) == 3 * first
