@@ -108,8 +108,10 @@ class GroupRows:
                     self._open[given.path] = replace(file, stack=file.stack.pop_all())
 
     def _may_stay_open(self, file: _OpenFile) -> bool:
+        """Return whether one more file may."""
         footers = [each.reader.footer.serialized_size for each in (*self._open.values(), file)]
-        return len(footers) <= _OPEN_FILES and _FOOTER_BYTES * sum(footers) <= self.memory_bytes // _OPEN_SHARE
+        held = _FOOTER_BYTES * sum(footers)
+        return len(footers) <= _OPEN_FILES and held <= self.memory_bytes // _OPEN_SHARE
 
     def _open_file(self, given: Input) -> _OpenFile:
         deleted = deleted_positions(self._job.worker.store, given)
