@@ -49,28 +49,27 @@ test: java $(VENV)/.installed-dev ## everything: the fast lane, then all tests (
 coverage: java $(VENV)/.installed-dev fetched ## all tests with branch coverage, which takes half as long again
 	$(PYTEST) $(call WORKERS,3) --cov --cov-report=term $(PYTEST_ARGS)
 
+# How many times as far the soak counts as it does by itself.
+SOAK ?= 1
+
 .PHONY: soak
-soak: java $(VENV)/.installed-dev ## the long versions of the correctness tests (hours)
-	$(BIN)/python -m tests.simulation --schedules 100000
-	$(BIN)/python -m tests.simulation --schedules 10000 --first 1000000 # two tables
-	$(BIN)/python -m tests.simulation --schedules 20000 --first 2000000 # a table with a key
-	$(BIN)/python -m tests.simulation --schedules 20000 --first 3000000 # a buffer zone
-	$(BIN)/python -m tests.simulation --schedules 20000 --first 4000000 # a buffer zone that audits
-	$(BIN)/python -m tests.simulation --schedules 20000 --first 5000000 # a table in a catalog
-	$(BIN)/python -m tests.simulation --schedules 20000 --first 6000000 # a table with a key in a catalog
-	$(BIN)/python -m tests.processes --commits 100 --kills 50 --cuts 20
-	RETENTION_COMMITS=2000 $(BIN)/python -m pytest tests/unit/timeline/test_expiry.py -k bounded_and
-	RETENTION_COMMITS=5000 $(BIN)/python -m pytest tests/unit/streaming_sink/upkeep/test_updates_only.py
-	STREAMING_SINK_INGEST_FILES=2000 STREAMING_SINK_INGEST_KILLS=30 $(BIN)/python -m pytest tests/spark/test_ingest_kill.py
-	STREAMING_SINK_ZONES_KILLS=30 STREAMING_SINK_SPARK=all $(BIN)/python -m pytest tests/spark/test_ingest_kill_zones.py
-	STREAMING_SINK_CONNECT_KILLS=30 STREAMING_SINK_SPARK=all $(BIN)/python -m pytest tests/spark/test_ingest_connect.py
-	STREAMING_SINK_KAFKA_KILLS=10 $(BIN)/python -m pytest tests/servers/test_kafka_stream.py
-	STREAMING_SINK_CATALOG_SECONDS=1800 STREAMING_SINK_CATALOG_WRITERS=4 \
-	    $(BIN)/python -m pytest tests/servers/test_catalog_streams.py
-	STREAMING_SINK_SPARK=all $(BIN)/python -m pytest tests/spark tests/readers
-	STREAMING_SINK_SIPHON_KILLS=30 STREAMING_SINK_SPARK=all $(BIN)/python -m pytest tests/spark/test_siphon_kill.py
-	STREAMING_SINK_PYSPARKS=all $(BIN)/python -m pytest tests/spark/test_connect.py
-	STREAMING_SINK_SERVERS=all STREAMING_SINK_RACE_COMMITS=50 $(BIN)/python -m pytest tests/servers
+soak: java $(VENV)/.installed-dev ## the long versions of the correctness tests (1.5 hours; SOAK=8 for a night)
+	@STREAMING_SINK_SOAK=$(SOAK) $(MAKE) --no-print-directory --jobs=2 simulated longer
+
+# One table; planned clusterings; two tables; keys; the key index; buffer zones; audits; catalogs; keys there.
+SIMULATED := 0:4000 500000:1000 1000000:1000 2000000:2000 2500000:700 3000000:3000 4000000:3000 5000000:2000 \
+    6000000:1500
+
+.PHONY: simulated
+simulated: $(VENV)/.installed-dev
+	for range in $(SIMULATED); do \
+	    $(BIN)/python -m tests.simulation --processes 1 --first $${range%:*} \
+	        --schedules $$(($${range#*:} * $(SOAK))); \
+	done
+
+.PHONY: longer
+longer: fetched
+	$(PYTEST) $(call WORKERS,2) --durations=25 -m 'soak or longer' $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: $(VENV)/.installed-dev ## ruff, mypy --strict and the import contracts

@@ -52,20 +52,20 @@ def partition_values(number: int) -> tuple[str]:
     return (f"shop-{number:05d}",)
 
 
-def make_table(location: Path, files: int) -> None:
-    """Create a table of so many live files: full ones by large commits, then small ones by batches; and write
-    the copies that maintenance would write by and by. A million take two minutes of processor time.
+def make_table(location: Path, files: int, small_files: int = SMALL_FILES) -> None:
+    """Create a table of so many live files: full ones by large commits, then small ones, at most so many and
+    a tenth of all, by batches; and write the copies that maintenance would write by and by. A million take
+    two minutes of processor time.
     """
     gc.disable()  # nothing here is in cycles, and looking for some takes a third of the time
     try:
-        _fill(Table.create(open_store(str(location)), SCHEMA, SPEC), files)
+        _fill(Table.create(open_store(str(location)), SCHEMA, SPEC), files, min(files // 10, small_files))
     finally:
         gc.enable()
 
 
-def _fill(table: Table, files: int) -> None:
+def _fill(table: Table, files: int, small: int) -> None:
     numbers, partitions = itertools.count(), partition_count(files)
-    small = min(files // 10, SMALL_FILES)
     left = files - small
     while left:
         count = min(left, _A_COMMIT)

@@ -10,6 +10,7 @@ import hypothesis
 import pytest
 
 from tests.jvm import start_quickly
+from tests.tiers import IN_SOAK, only_in_soak
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,13 @@ start_quickly()
 # No test judges by the time that it takes: machines are busy.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave to the soak what it alone has."""
+    for item in items:
+        if not IN_SOAK and item.get_closest_marker(only_in_soak.name):
+            item.add_marker(pytest.mark.skip(reason="a long one: make soak"))
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,10 @@ from pathlib import Path
 import pyspark
 import pytest
 
-OTHERS = ("4.2.1", "4.3.0") if os.environ.get("STREAMING_SINK_PYSPARKS") == "all" else ()
-"""The releases that tests run on beside the one that is installed, in `make soak`."""
+from tests.tiers import IN_SOAK
+
+OTHERS = ("4.2.1", "4.3.0")
+"""The releases that `make soak` runs tests on beside the one that is installed."""
 _INSTALL_TIMEOUT_SECONDS = 900
 
 
@@ -76,7 +78,7 @@ def _install(version: str, folder: Path) -> None:
 
 def _main() -> None:
     """Fetch the other releases; what cannot be had now is left to the tests, which say so."""
-    for version in OTHERS:
+    for version in OTHERS if IN_SOAK else ():
         try:
             environment(version)
         except PySparkUnavailableError as error:

@@ -1,7 +1,6 @@
 """R9 and R14 on a disk that forgets: cut the power anywhere, and what was acknowledged is there.
 
-Then each rule is broken on its own, and the same cuts must show it. POWER_CUT_SEEDS cuts in more ways, and
-POWER_CUT_KILLS kills before more calls.
+Then each rule is broken on its own, and the same cuts must show it.
 """
 
 from __future__ import annotations
@@ -14,13 +13,14 @@ import pytest
 
 from tests.processes.disk import Told, at_random, keep, lose, names_first
 from tests.processes.power_cut import Lost, PowerCut
+from tests.tiers import count, longer_in_soak
 from timeline.manifests.manifests import ManifestFiles
 from timeline.stores import Created, Exists, LocalStore, local
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, longer_in_soak]
 
-SEEDS = int(os.environ.get("POWER_CUT_SEEDS", "1"))
-KILLS = int(os.environ.get("POWER_CUT_KILLS", "5"))
+SEEDS = count(1, 8)
+KILLS = count(5, 20)
 FIRST, ALL = 45, 100
 """Calls up to the first acknowledgement, and those of a life, about."""
 BEFORE = {1, 3, *range(2, FIRST, max(1, FIRST // max(1, KILLS // 2)))}

@@ -1,23 +1,20 @@
 """Processes that race for one table on a real disk, killed and frozen at random.
 
-What was acknowledged is in the lineage once, and no reader ever saw what was not committed. RACE_COMMITS and
-RACE_KILLS make the races longer; RACE_SEED makes them others.
+What was acknowledged is in the lineage once, and no reader ever saw what was not committed.
 """
 
 from __future__ import annotations
-
-import os
 
 import pytest
 
 from tests.processes.race import check, race
 from tests.processes.writers import Plan
+from tests.tiers import SEED, count, longer_in_soak
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, longer_in_soak]
 
-COMMITS = int(os.environ.get("RACE_COMMITS", "12"))
-KILLS = int(os.environ.get("RACE_KILLS", "5"))
-SEED = int(os.environ.get("RACE_SEED", "1"))
+COMMITS = count(12, 60)
+KILLS = count(5, 30)
 
 
 @pytest.fixture

@@ -14,17 +14,15 @@ from tests.servers.launch import Server
 from tests.servers.proxy import Proxy
 from tests.servers.rest_catalog import RestCatalog, rest_catalog
 from tests.servers.sql import Sql
-from tests.tiers import IN_SOAK
+from tests.tiers import only_in_soak
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.servers.catalog_case import Case
 
-SAFE = list(launch.QUICK)
-"""The servers that every run uses; STREAMING_SINK_SERVERS=all adds those that take minutes to build."""
-if IN_SOAK:
-    SAFE += launch.SLOW
+SAFE = [*launch.QUICK, *(pytest.param(name, marks=only_in_soak) for name in launch.SLOW)]
+"""Every run uses the quick ones; the others take minutes to build."""
 
 _LAUNCHES = {**launch.QUICK, **launch.SLOW, "s3mock": launch.s3mock}
 _names = itertools.count(1)

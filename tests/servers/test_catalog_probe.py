@@ -14,7 +14,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from tests.servers import binaries, launch
 from tests.servers.launch import BUCKET, Server
 from tests.servers.rest_catalog import rest_catalog
-from tests.tiers import IN_SOAK
+from tests.tiers import only_in_soak
 from tests.unit.timeline.world import SCHEMA
 from timeline.catalogs.opening import connect_catalog, create_in_catalog
 from timeline.catalogs.probing.probe import Capabilities, probe_catalog
@@ -43,9 +43,7 @@ def test_icebergs_own_rest_server_passes_and_nothing_of_the_probe_stays(tmp_path
 
 @pytest.fixture
 def nessie(start_server: Callable[[str], Server], tmp_path: Path) -> Iterator[tuple[str, Server]]:
-    """Nessie 0.99, whose catalog keeps its tables in an S3 server."""
-    if not IN_SOAK:
-        pytest.skip("a JAR of 245 MB, which takes 20 s to start")
+    """Nessie 0.99, whose catalog keeps its tables in an S3 server: 245 MB, and 20 s until it is there."""
     s3, port, management = start_server("ministack"), launch.free_port(), launch.free_port()
     with ExitStack() as stack:
         with binaries.or_skip():
@@ -74,6 +72,7 @@ def nessie(start_server: Callable[[str], Server], tmp_path: Path) -> Iterator[tu
         yield uri, s3
 
 
+@only_in_soak
 def test_a_server_that_loses_commits_to_empty_tables_is_refused(nessie: tuple[str, Server]) -> None:
     """Nessie 0.99 acknowledges two of eight commits that race on an empty table, and has one."""
     uri, s3 = nessie

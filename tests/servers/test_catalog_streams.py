@@ -2,9 +2,6 @@
 again while Spark SQL does all that it does to a table: the table ends as a model has it, by five readers, and
 Spark's stream reader brings each appended row once.
 
-STREAMING_SINK_CATALOG_SECONDS=1800 STREAMING_SINK_CATALOG_WRITERS=4 is the long version, in `make soak`;
-STREAMING_SINK_KILL_SEED replays another run.
-
 How the model follows what takes rows away: a rollback leads back to a snapshot that the stream reader has
 just reached, younger than all statements but one insert; so batches of the streams leave, and this insert,
 and nothing else (`beside_spark`). A later cherry-pick brings the insert back. Snapshots expire up to where
@@ -32,13 +29,13 @@ from tests.servers import binaries
 from tests.servers.beside_spark import APPENDS, LAST, NAME, OWN, REPEATED, UPSERTS, Lake, Row, is_appended
 from tests.servers.rest_catalog import RestCatalog, rest_catalog
 from tests.spark.children import Kills
+from tests.tiers import IN_SOAK, SEED, count, longer_in_soak
 
-pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow, longer_in_soak]
 
-SECONDS = int(os.environ.get("STREAMING_SINK_CATALOG_SECONDS", "0"))
+SECONDS = count(0, 600)
 """How long the streams run at least; each statement comes once in any case."""
-WRITERS = int(os.environ.get("STREAMING_SINK_CATALOG_WRITERS", "2"))
-SEED = int(os.environ.get("STREAMING_SINK_KILL_SEED", "1"))
+WRITERS = 4 if IN_SOAK else 2
 _WEEK_SECONDS = 7 * 24 * 3600
 _COLUMNS = ["id", "at", "v"]
 

@@ -25,7 +25,7 @@ from streaming_sink.errors import (
 )
 from tests.servers import faults_of_catalogs
 from tests.servers.catalog_case import Case, tens
-from tests.tiers import IN_SOAK
+from tests.tiers import IN_SOAK, longer_in_soak
 from timeline.catalogs import catalog_log, catalog_version
 from timeline.catalogs.catalog_log import CatalogLog
 from timeline.changes.purge_changes import AppendNothing
@@ -313,6 +313,7 @@ def distance(monkeypatch: pytest.MonkeyPatch) -> int:
     return policy.SAFE_DISTANCE
 
 
+@longer_in_soak
 def test_snapshots_of_a_table_of_theirs_stay_until_retention_is_asked_for(case: Case, distance: int) -> None:
     count = distance * 3 // 2
     theirs = their_snapshots(case, count)
@@ -329,6 +330,7 @@ def test_snapshots_of_a_table_of_theirs_stay_until_retention_is_asked_for(case: 
     assert {row[0] for row in case.do("SELECT count(*) FROM {t}")} == {count + 40}
 
 
+@longer_in_soak
 def test_the_newest_snapshot_with_another_engines_memory_stays(case: Case, distance: int) -> None:
     case.do("CREATE TABLE {t} (id BIGINT, by STRING)")
     rows = pa.table({"id": [1000], "by": ["theirs"]})

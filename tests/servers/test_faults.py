@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 from tests.servers.launch import Server
 from tests.servers.proxy import Fault, Proxy, Request
 from tests.servers.writing import SCHEMA, one_file
+from tests.tiers import count, longer_in_soak
 from tests.unit.timeline.world import Audit
 from timeline.changes.changes import Append
 from timeline.names import version_number
@@ -23,12 +23,12 @@ from timeline.stores import Created, Exists, Unknown
 from timeline.stores.object import ObjectStore
 from timeline.table import Committed, Table
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, longer_in_soak]
 
 APPLIED = {Fault.RESET_AFTER, Fault.SILENT_AFTER, Fault.ERROR_AFTER}
 _PATIENCE = "500ms"
 _WRITERS = 4
-_COMMITS = int(os.environ.get("STREAMING_SINK_RACE_COMMITS", "5"))
+_COMMITS = count(5, 30)
 _RACE_TIMEOUT_SECONDS = 60 + 10 * _COMMITS
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,13 @@ from pyiceberg.types import LongType, NestedField, StringType
 from streaming_sink import FileSizing
 from tests.servers import binaries, flink
 from tests.servers.catalog_case import Case, tens
+from tests.tiers import only_in_soak
 
 pytestmark = [
     pytest.mark.servers,
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.skipif(
-        os.environ.get("STREAMING_SINK_SERVERS") != "all", reason="PyFlink has 330 MB, and starts slowly"
-    ),
+    only_in_soak,  # PyFlink has 330 MB, and starts slowly
 ]
 
 IDS = range(1_000_000, 1_000_800)

@@ -1,7 +1,5 @@
 """A stream of JSON from a Kafka broker changes while it runs, has bad rows, and is killed again and again, as
 its broker is restarted.
-
-STREAMING_SINK_KAFKA_KILLS=10 kills more often; STREAMING_SINK_KILL_SEED replays another run.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ from tests.readers import judges
 from tests.servers import kafka
 from tests.spark.children import Child, Kills, last_batch
 from tests.spark.streams import ids_of, metadata_file
+from tests.tiers import SEED, count, longer_in_soak
 from timeline.stores import open_store
 from timeline.table import Table
 
@@ -31,10 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.spark, pytest.mark.servers, pytest.mark.slow, pytest.mark.jar]
+pytestmark = [pytest.mark.spark, pytest.mark.servers, pytest.mark.slow, pytest.mark.jar, longer_in_soak]
 
-KILLS = int(os.environ.get("STREAMING_SINK_KAFKA_KILLS", "1"))
-SEED = int(os.environ.get("STREAMING_SINK_KILL_SEED", "1"))
+KILLS = count(1, 3)
 PER_LIFE = 3_000
 ROWS = PER_LIFE * (KILLS + 1)
 NOTE, WIDER, USER = ROWS * 3 // 10, ROWS * 6 // 10, ROWS - PER_LIFE // 2

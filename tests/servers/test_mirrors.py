@@ -93,7 +93,7 @@ def sql(rest: RestCatalog, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         running.kill()
 
 
-_KINDS = ["rest", "sql", *(["hive 2.3.10", "hive 3.1.3"] if IN_SOAK else [])]
+_KINDS = ["rest", "sql", *(pytest.param(it, marks=only_in_soak) for it in ("hive 2.3.10", "hive 3.1.3"))]
 
 
 @pytest.fixture(scope="module", params=_KINDS)

@@ -23,7 +23,7 @@ from tests.servers import binaries, databases
 from tests.servers.byte_proxy import ByteProxy
 from tests.servers.databases import SqlDatabase
 from tests.servers.proxy import Fault
-from tests.tiers import IN_SOAK
+from tests.tiers import IN_SOAK, only_in_soak
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
@@ -33,12 +33,10 @@ _names = itertools.count()
 _DATABASES = {"sqlite": databases.sqlite, "postgresql": databases.postgresql}
 
 
-@pytest.fixture(scope="module", params=_DATABASES)
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=only_in_soak)])
 def database(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SqlDatabase]:
-    if request.param == "postgresql" and not IN_SOAK:
-        pytest.skip("a server of its own")
     with contextlib.ExitStack() as stack:
         started = _DATABASES[request.param](tmp_path_factory.mktemp(request.param))
         try:

@@ -16,6 +16,7 @@ import pytest
 
 from tests.pysparks import OTHERS, required
 from tests.spark.streams import source_ids
+from tests.tiers import only_in_soak
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.servers]
 
@@ -174,7 +175,11 @@ spark.stop()
 """
 
 
-@pytest.fixture(scope="module", params=[None, *OTHERS], ids=lambda version: version or "installed")
+@pytest.fixture(
+    scope="module",
+    params=[None, *(pytest.param(it, marks=only_in_soak) for it in OTHERS)],
+    ids=lambda version: version or "installed",
+)
 def connect(request, tmp_path_factory):
     """What one process on Spark Connect found, step by step."""
     told = {**os.environ, **required(request.param)}

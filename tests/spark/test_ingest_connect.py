@@ -1,12 +1,9 @@
 """Buffered ingestion on Spark Connect: workers are clients of one server, and are killed after items have
 landed. What the server still runs for a dead client changes no row.
-
-STREAMING_SINK_CONNECT_KILLS=30 is the long version.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections import Counter
@@ -26,12 +23,12 @@ from tests.spark.source_files import rows_from, rows_in, write_parquet
 from tests.spark.test_ingest_by_key import Change, latest, write_changes, zone_at
 from tests.spark.test_ingest_by_key import rows_in as rows_by_key_in
 from tests.spark.test_ingest_kill import Parts
-from tests.tiers import only_in_soak
+from tests.tiers import count, longer_in_soak, only_in_soak
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.servers]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.servers, longer_in_soak]
 
 WORKERS = ("work", "work-2")
-KILLS = int(os.environ.get("STREAMING_SINK_CONNECT_KILLS", "1"))
+KILLS = count(1, 5)
 ITEMS, FILES, ROWS = 4 + 2 * KILLS, 4, 12
 _SECONDS = 600
 

@@ -1,6 +1,5 @@
 """kill -9 of the parts of a zone, each a process of its own: each file lands once, whatever was cut off.
-
-STREAMING_SINK_INGEST_FILES=2000 STREAMING_SINK_INGEST_KILLS=30 is the long version.
+The soak announces in a topic as well.
 """
 
 from __future__ import annotations
@@ -25,14 +24,13 @@ from tests import jars
 from tests.servers import kafka
 from tests.spark.children import Kills, processes_below
 from tests.spark.source_files import rows_from, rows_in, write_parquet
+from tests.tiers import count, longer_in_soak, only_in_soak
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, longer_in_soak]
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = int(os.environ.get("STREAMING_SINK_INGEST_FILES", "90"))
-KILLS = int(os.environ.get("STREAMING_SINK_INGEST_KILLS", "2"))
-IS_LONG = "STREAMING_SINK_INGEST_KILLS" in os.environ
-"""Whether this is the long version, which also announces in a topic."""
+FILES = count(90, 600)
+KILLS = count(2, 10)
 _SECONDS = 300
 _PATIENT = ("--patience", "2 seconds")
 PARTS = {"flux": (), "work": _PATIENT, "dispatch": _PATIENT}
@@ -129,7 +127,7 @@ def broker_in(folder: Path, stack: ExitStack) -> kafka.Broker:
 
 
 @pytest.mark.parametrize(
-    "announced_in", ["files", *([pytest.param("kafka", marks=pytest.mark.jar)] if IS_LONG else [])]
+    "announced_in", ["files", pytest.param("kafka", marks=[pytest.mark.jar, only_in_soak])]
 )
 def test_parts_that_are_killed_land_each_file_once(
     announced_in: str, tmp_path: Path, stack: ExitStack

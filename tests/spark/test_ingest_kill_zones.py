@@ -1,12 +1,9 @@
 """kill -9 of those that land two zones of one table: one registers its large files where they are, by
 reference, the other copies them.
-
-STREAMING_SINK_ZONES_KILLS=30 is the long version.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections import Counter
@@ -23,12 +20,12 @@ from streaming_sink.zones.ledger import Ledger
 from tests.spark.source_files import Row, rows_from, rows_in, write_parquet
 from tests.spark.streams import head_of
 from tests.spark.test_ingest_kill import Parts
-from tests.tiers import only_in_soak
+from tests.tiers import count, only_in_soak
 from timeline.diagnosis import doctor
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, only_in_soak]
 
-KILLS = int(os.environ.get("STREAMING_SINK_ZONES_KILLS", "2"))
+KILLS = count(2, 8)
 ITEMS, LARGE, SMALL = 3, 2, 2
 """Of each zone after each kill, and files of each item."""
 ZONES = ("stays", "copied")

@@ -1,12 +1,8 @@
-"""kill -9 and SIGSTOP at random moments of streams, and restarts: the table ends with the sources' rows.
-
-STREAMING_SINK_KILLS=30 kills more often; STREAMING_SINK_KILL_SEED replays another run.
-"""
+"""kill -9 and SIGSTOP at random moments of streams, and restarts: the table ends with the sources' rows."""
 
 from __future__ import annotations
 
 import json
-import os
 import random
 from pathlib import Path
 
@@ -18,11 +14,11 @@ import pytest
 from tests.sinks import flat_sink
 from tests.spark.children import Child, Kills, last_batch
 from tests.spark.streams import SMALL, add_files, ids_of, metadata_file, source_ids, start
+from tests.tiers import SEED, count, longer_in_soak
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, longer_in_soak]
 
-KILLS = int(os.environ.get("STREAMING_SINK_KILLS", "2"))
-SEED = int(os.environ.get("STREAMING_SINK_KILL_SEED", "1"))
+KILLS = count(2, 12)
 FILES = 10 + 4 * KILLS
 """Of each of two streams."""
 ROWS = 50

@@ -1,11 +1,7 @@
-"""kill -9 of the JVM alone, or of single Python workers, while a stream lands and fills run beside it.
-
-STREAMING_SINK_KILLS=30 kills more often; STREAMING_SINK_KILL_SEED replays another run.
-"""
+"""kill -9 of the JVM alone, or of single Python workers, while a stream lands and fills run beside it."""
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from contextlib import ExitStack
@@ -17,14 +13,14 @@ import pytest
 from tests.readers import judges
 from tests.spark.children import Child, Kills, last_batch
 from tests.spark.streams import add_files, head_of, ids_of, source_rows
+from tests.tiers import SEED, count, longer_in_soak
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, longer_in_soak]
 
-KILLS = int(os.environ.get("STREAMING_SINK_KILLS", "2"))
-SEED = int(os.environ.get("STREAMING_SINK_KILL_SEED", "1"))
+KILLS = count(2, 8)
 PER_LIFE = 6
 """Batches that a life of the stream finds new."""
 ROWS = 50

@@ -1,12 +1,8 @@
-"""kill -9 of a stream that is staged in a buffer zone while the zone lands: every row lands once.
-
-STREAMING_SINK_SIPHON_KILLS=30 kills more often; STREAMING_SINK_KILL_SEED replays another run.
-"""
+"""kill -9 of a stream that is staged in a buffer zone while the zone lands: every row lands once."""
 
 from __future__ import annotations
 
 import json
-import os
 import random
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,12 +15,11 @@ from streaming_sink.zones.ledger import Ledger
 from tests.readers import judges
 from tests.spark.children import Child, Kills
 from tests.spark.source_files import rows_from, rows_in
-from tests.tiers import only_in_soak
+from tests.tiers import SEED, count, only_in_soak
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, only_in_soak]
 
-KILLS = int(os.environ.get("STREAMING_SINK_SIPHON_KILLS", "2"))
-SEED = int(os.environ.get("STREAMING_SINK_KILL_SEED", "1"))
+KILLS = count(2, 8)
 PER_LIFE = 6
 """Batches that a life of the stream finds new."""
 ROWS = 20

@@ -1,12 +1,8 @@
-"""kill -9 of two streams that change the same keys, and cluster them: each key ends with its last change.
-
-STREAMING_SINK_UPSERT_KILLS=50 kills more often; STREAMING_SINK_KILL_SEED replays another run.
-"""
+"""kill -9 of two streams that change the same keys, and cluster them: each key ends with its last change."""
 
 from __future__ import annotations
 
 import json
-import os
 import random
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,11 +16,11 @@ from tests.readers import judges
 from tests.spark.changes import Judge, random_changes, rows_of, start_clustering_stream
 from tests.spark.children import Child, Kills, last_batch
 from tests.spark.streams import head_of
+from tests.tiers import SEED, count, longer_in_soak
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, longer_in_soak]
 
-KILLS = int(os.environ.get("STREAMING_SINK_UPSERT_KILLS", "2"))
-SEED = int(os.environ.get("STREAMING_SINK_KILL_SEED", "1"))
+KILLS = count(2, 12)
 LIVES = -(-KILLS // 2)
 PER_LIFE = 4
 """Batches that a life of a stream finds new."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -12,6 +11,7 @@ import pytest
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
+from tests.tiers import count, longer_in_soak
 from tests.unit.timeline.cleaning import BRIEF, MINUTE_MS, Saved, Shore, fail_at, needed, reached
 from tests.unit.timeline.world import DAY_MS, NOON
 from timeline import names, properties
@@ -24,13 +24,13 @@ from timeline.retention.deletions import DeletedKind, Deletions
 from timeline.retention.expired import Note, SnapshotRecord, pending_notes, read_expiry_note
 from timeline.stores import MemoryStore
 
-COMMITS = int(os.environ.get("RETENTION_COMMITS", "400"))
-"""The long run takes 2,000."""
+COMMITS = count(400, 1_500)
 
 
 # what goes, and when ------------------------------------------------------------------------------
 
 
+@longer_in_soak
 def test_the_number_of_objects_is_bounded_and_the_reports_say_what_went() -> None:
     """Two thousand commits with fills leave no more behind than two hundred do, but for what is live."""
     shore = Shore({**BRIEF, properties.MANIFEST_MIN_MERGE_COUNT: "8"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -16,6 +15,7 @@ from planners.sizing import SMALL_FILES_AT_MOST
 from streaming_sink.upkeep.filler import DELETE_FILES_WHILE_FILLING
 from streaming_sink.upkeep.fills import commit_merges, plan_merges
 from tests.sinks import flat_options
+from tests.tiers import count, longer_in_soak
 from tests.unit.timeline.cleaning import BRIEF, MINUTE_MS, Shore
 from timeline import properties
 from timeline.changes.changes import Append, Replace
@@ -24,7 +24,7 @@ from timeline.changes.row_deltas import RowDelta
 from timeline.manifests.entries import DeleteFile
 from timeline.plans.reservations import Reservations
 
-BATCHES = int(os.environ.get("RETENTION_COMMITS", "300"))
+BATCHES = count(300, 1_500)
 """The long run takes 5,000."""
 KIB = 1024
 SIZING = FileSizing(max_file_bytes=256 * KIB, small_file_bytes=192 * KIB)
@@ -139,6 +139,7 @@ class Updated(Shore):
         }
 
 
+@longer_in_soak
 def test_what_a_table_of_updates_holds_is_bounded() -> None:
     """The second half of the batches leaves no more behind than the first."""
     table, dice = Updated(), random.Random(16)
