@@ -33,6 +33,11 @@ from benchmarks.big_tables import KEY, make_index, make_table, partition_values
 from benchmarks.measure import processor_seconds
 from benchmarks.sessions import local_session
 from streaming_sink import Clustering, IcebergSink, Upsert
+from streaming_sink.table.table_keys import table_key
+from timeline.changes.key_changes import DeclareKey
+from timeline.stores import open_store
+from timeline.table import Table
+from timeline.versions.keys import Looked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +51,7 @@ ROWS = 3_000
 """Rows of a batch: a thousand in each of three partitions."""
 BATCHES = 8
 """Of a run."""
+CHANGES = Upsert(key=KEY)
 _NEW_IDS = 10**12
 """Ids of rows begin there."""
 _SOURCE = (
@@ -103,6 +109,8 @@ def _prepare(place: Path, files: int) -> None:
     print(f"making a table of {files:,} files", file=sys.stderr)
     make_table(place / "table", files, small_files=0)
     make_index(place / "table")
+    table = Table.open(open_store(str(place / "table")))
+    table.commit([DeclareKey(table_key(CHANGES, table.head.schema), Looked.at(table.head))])
     _run(place, files)
 
 
@@ -170,7 +178,7 @@ def _stream(spark: SparkSession, place: Path, files: int) -> Run:
 
     sink = IcebergSink(
         str(place / "table"),
-        Upsert(key=KEY, sequence_by="event_time"),
+        CHANGES,
         partition_by=["shop"],
         clustering=Clustering(sort_by=["user_id"], every_commits=4),
         app_id="restart",
