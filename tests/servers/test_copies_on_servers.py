@@ -13,6 +13,10 @@ pytestmark = pytest.mark.servers
 
 DATA = bytes(range(256)) * 4096 * 9
 PATH = "data/p=1/x.parquet"
+_COPIES = {"ministack": True, "azurite": False, "fake-gcs": False}
+"""Azure is not asked. The gateway before fake-gcs-server takes a copy for a PUT of no bytes: it is not
+believed. Of the others nothing is said.
+"""
 
 
 def source_and_target(server: Server, folder: str) -> tuple[ObjectStore, Listed, ObjectStore]:
@@ -21,14 +25,14 @@ def source_and_target(server: Server, folder: str) -> tuple[ObjectStore, Listed,
     return source, source.look("day=mon/a b.parquet"), server.store(folder)
 
 
-def test_those_of_s3_do(server: Server, folder: str) -> None:
-    """Azure is not asked. The gateway before fake-gcs-server takes the request for a PUT of no bytes: that is
-    not believed.
-    """
+def test_what_a_server_says_that_it_has_copied_is_there_and_nothing_else_is(
+    server: Server, folder: str
+) -> None:
     source, seen, target = source_and_target(server, folder)
-    assert target.copy_from(source, seen, PATH) == (server.scheme == "s3")
-    assert [each.size for each in target.list_below("")] == [len(DATA)] * (server.scheme == "s3")
-    if server.scheme == "s3":
+    made = target.copy_from(source, seen, PATH)
+    assert made == _COPIES.get(server.name, made)
+    assert [each.path for each in target.list_below("")] == [PATH] * made
+    if made:
         assert target.read(PATH).data == DATA
 
 
