@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark import cloudpickle
 
 from planners.ingestion.buffering import BufferedFile
 from streaming_sink.tasks.ingest.profile_task import SourceRejected
-from streaming_sink.tasks.ingest.register_task import SourceToRegister, register
+from streaming_sink.tasks.ingest.register_task import RegisterTask, SourceToRegister, register
 from streaming_sink.tasks.ingest.sources import Sources, replayed_identity
 from tests.unit.streaming_sink.ingest.test_register_task import job, made, rows
 from tests.unit.timeline.stores.buckets import Buckets, Spoiled, buckets
@@ -138,4 +139,21 @@ def test_a_file_that_is_read_piece_by_piece_is_copied_too(
     monkeypatch.setattr("streaming_sink.tasks.ingest.reading.WHOLE_BYTES", 0)
     file = made(registered(cloud, tmp_path))
     assert data_files(cloud) == {file.path: DATA}
+    assert not [body for body in cloud.received if DATA in body]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_task_that_has_come_to_a_worker_knows_that_both_are_reached_alike(
+    cloud: Buckets, tmp_path: Path, asked: bool
+) -> None:
+    """Also where the options are a function that is no module's own, which is pickled by its code."""
+    given = cloud.options
+    options = (lambda: given) if asked else given
+    sources = Sources((DROP,), options)
+    (file,), _ = sources.find([f"{DROP}/a.parquet"], 0)
+    wanted = replace(job(tmp_path), store=open_store(TABLE, options))
+    sent = cloudpickle.dumps(RegisterTask(wanted, sources, [SourceToRegister(0, file, (), 3)]))
+    task = cloudpickle.loads(sent)
+    cloud.received.clear()
+    made(register(task._job, task._sources, task._files, 0))
     assert not [body for body in cloud.received if DATA in body]
