@@ -84,7 +84,8 @@ def publish_item(
 
 def settle_picked(table: Table, item: WorkItem) -> Committed | AlreadyCommitted | None:
     """Record an item as published whose staged files another engine has brought to main, and drop its tag;
-    None where none has. Its files are never appended again.
+    None where none has. Its files are never appended again. CommitConflictError where main was rolled back
+    since.
     """
     if not table.on_head(lambda head: find_picked(head, item)):
         return None

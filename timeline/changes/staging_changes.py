@@ -81,8 +81,8 @@ class Publish(Append):
 class Discard(Change):
     """Drop the tag of what is staged of a work item; of `snapshot_id` alone, where it is given. The commit's
     transaction says whether the item may be staged again. Refused where another engine has brought its files
-    to main, unless the transaction says that it `was_picked`: what is live is neither discarded nor written
-    again.
+    to main: what is live is neither discarded nor written again. With `was_picked`, where the transaction
+    says that they are live, refused where they are not.
     """
 
     over: ClassVar[Over] = Over(
@@ -95,11 +95,16 @@ class Discard(Change):
     was_picked: bool = False
 
     def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base
-        if not self.was_picked and (picked := find_picked(head, self.item)) is not None:
+        picked = find_picked(head, self.item)
+        if self.was_picked != (picked is not None):
+            how = (
+                "is not in main any more, where another engine had brought it; nothing was recorded"
+                if picked is None
+                else f"was staged in snapshot {picked.snapshot_id}, which another engine has brought to main:"
+                " it has landed, and nothing of it was discarded"
+            )
             raise CommitConflictError(
-                f"work item {self.item.number} of {self.item.app_id!r} was staged in snapshot"
-                f" {picked.snapshot_id}, which another engine has brought to main: it has landed, and nothing"
-                f" of it was discarded: {head.metadata.location}",
+                f"work item {self.item.number} of {self.item.app_id!r} {how}: {head.metadata.location}",
                 **head.where,
             )
         ref = head.metadata.refs.get(self.item.tag)

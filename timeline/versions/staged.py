@@ -83,8 +83,9 @@ def find_picked(head: Head, item: WorkItem) -> Snapshot | None:
     """Return a snapshot in which a work item was staged, with its tag or without, and whose files another
     engine has brought to main since; None where there is none.
 
-    Main has it as its own, or a snapshot that names it as its source, or its files. What has expired of main
-    since the item was staged is looked for in the metadata files of before, as far as the log names them.
+    Main has it as its own, or a snapshot that names it as its source, or its files, where it can be read
+    which they are. What has expired of main since the item was staged is looked for in the metadata files of
+    before, as far as the log names them.
     """
     if not head.version.is_shared:
         return None
@@ -92,8 +93,11 @@ def find_picked(head: Head, item: WorkItem) -> Snapshot | None:
     if not own:
         return None
     for each in own:
+        try:
+            files = [file.file_path for file in staged_files(head, each)]
+        except CorruptTableError:  # missing or damaged: main names its source, or has it
+            continue
         with suppress(MissingMetadataError):
-            files = (file.file_path for file in staged_files(head, each))
             # A file by reference may be live by another commit (R28).
             if head.find_all_live(it for it in files if it.startswith(f"{head.metadata.location}/")):
                 return each
