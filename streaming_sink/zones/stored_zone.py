@@ -226,7 +226,7 @@ class StoredZone:
         if found == known:
             return
         place = self.sink_options.table
-        if renamed := place.find_renamed(known):
+        if renamed := place.find_renamed(known, recently=True):
             raise TableRenamedError(
                 f"the zone's table was renamed: {place.location} is {renamed} by now, by its uuid {known}. A"
                 f" zone stays with its table, so rename it back: {self.store.location}",

@@ -208,14 +208,15 @@ class CatalogTable(Value):
         """The table of rows that fail, unless a sink says otherwise."""
         return replace(self, table=(*self.table[:-1], default_quarantine(self.table[-1])))
 
-    def find_renamed(self, table_uuid: str) -> str | None:
-        """Return how reports call the table of a uuid, where it has another name in the catalog. One that was
-        nowhere is looked for in its namespace alone for some minutes: a page may ask again and again.
+    def find_renamed(self, table_uuid: str, *, recently: bool = False) -> str | None:
+        """Return how reports call the table of a uuid, where it has another name in the catalog. `recently`:
+        one that was nowhere some minutes ago is looked for in its namespace alone, for a page that may ask
+        again and again, and on whose answer no row depends.
         """
         from timeline.catalogs.renames import find_by_uuid
 
         lost, now = (self.location, table_uuid), time.monotonic()
-        everywhere = now >= _NOWHERE_UNTIL.get(lost, now)
+        everywhere = not recently or now >= _NOWHERE_UNTIL.get(lost, now)
         found = find_by_uuid(self._connect(), tuple(self.table[:-1]), table_uuid, everywhere=everywhere)
         if found is None and everywhere:
             _NOWHERE_UNTIL[lost] = now + _NOWHERE_SECONDS

@@ -105,7 +105,7 @@ class PathTable(Value):
         """The table of rows that fail, unless a sink says otherwise."""
         return self.beside(default_quarantine(self.location))
 
-    def find_renamed(self, table_uuid: str) -> str | None:  # noqa: ARG002 - as that of a catalog
+    def find_renamed(self, table_uuid: str, **_: bool) -> str | None:  # noqa: ARG002 - as that of a catalog
         """Return None: a table at a location has no other name."""
         return None
 

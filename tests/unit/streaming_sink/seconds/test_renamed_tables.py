@@ -58,10 +58,25 @@ def test_a_table_that_was_nowhere_is_not_looked_for_everywhere_again_and_again(
     table = CatalogTable("lake.gone", catalog_at(tmp_path), create_namespace=True)
     table.create(SCHEMA, UNPARTITIONED_PARTITION_SPEC, {})
     for _ in range(3):
-        assert table.find_renamed("01") is None
+        assert table.find_renamed("01", recently=True) is None
     first = len(searched)
-    assert table.find_renamed("02") is None
+    assert table.find_renamed("02", recently=True) is None
     assert len(searched) == 2 * first > 0
     monkeypatch.setattr(catalog_tables, "_NOWHERE_UNTIL", {})
-    assert table.find_renamed("01") is None
+    assert table.find_renamed("01", recently=True) is None
     assert len(searched) == 3 * first
+
+
+def test_what_waits_for_a_table_is_given_up_only_after_a_look_everywhere(tmp_path: Path) -> None:
+    """A look of some minutes ago may have come before its namespace could be read."""
+    table = CatalogTable("lake.rejected", catalog_at(tmp_path), create_namespace=True)
+    uuid = str(table.create(SCHEMA, UNPARTITIONED_PARTITION_SPEC, {}).head.metadata.table_uuid)
+    connected = table._connect()
+    place = connected.load_table(tuple(table.table)).metadata_location
+    connected.drop_table(tuple(table.table))
+    with pytest.raises(TableNotFoundError):
+        open_named(table, uuid)
+    connected.create_namespace("attic")
+    connected.register_table(("attic", "rejected"), place)
+    with pytest.raises(TableRenamedError, match=r"attic\.rejected"):
+        open_named(table, uuid)
