@@ -87,13 +87,22 @@ class CatalogVersion(Version):
     def commits_since(self, number: int) -> int:
         """Return how many commits on main the version is after the version of that number.
 
-        A commit may take several numbers, also of snapshots beside main. Of those of main that have expired
-        each number counts: who expires them has waited for longer than anything here.
+        A commit may take several numbers, also of snapshots beside main. Of those that have expired each
+        number counts: who expires them has waited for longer than anything here. What another engine has
+        beside main is no commit on main, also where it has expired all of main before it.
         """
         since = [it for it in self._main if (it.sequence_number or 0) > number]
+        commits = len({commit_of(it) for it in since})
+        if len(since) < len(self._main):
+            return commits
         oldest = (since[-1].sequence_number or 0) if since else self.number + 1
-        expired = oldest - number - 1 if len(since) == len(self._main) else 0
-        return max(expired, 0) + len({commit_of(it) for it in since})
+        main = {it.snapshot_id for it in since}
+        beside = {
+            it.sequence_number
+            for it in self.metadata.snapshots
+            if it.snapshot_id not in main and number < (it.sequence_number or 0) < oldest
+        }
+        return max(oldest - number - 1 - len(beside), 0) + commits
 
     def may_have(self, number: int, commit_id: str) -> bool:
         """Return whether main has a commit, or may have had it, or may get it."""

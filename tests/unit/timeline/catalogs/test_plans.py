@@ -140,6 +140,16 @@ def test_how_long_ago_a_version_was_is_counted_in_commits(
     assert version.commits_since(1) == counted
 
 
+def test_what_another_engine_has_beside_main_is_no_commit_where_it_has_expired_main_before_it(
+    kind: CatalogKind,
+) -> None:
+    _, beside, newest = snapshots_of([("a", 1), ("", 1), ("c", 1)])
+    newest = newest.model_copy(update={"parent_snapshot_id": 1})
+    update = {"snapshots": [beside, newest], "current_snapshot_id": 3, "last_sequence_number": 3}
+    version = CatalogVersion(3, kind.create().head.metadata.model_copy(update=update))
+    assert version.commits_since(1) == 1
+
+
 @pytest.mark.parametrize(("commits", "ended"), [(SAFE_DISTANCE - 1, False), (SAFE_DISTANCE, True)])
 def test_a_reservation_ends_after_a_hundred_commits_of_two_snapshots(
     kind: CatalogKind, commits: int, ended: bool
