@@ -180,7 +180,7 @@ def _stream(spark: SparkSession, place: Path, files: int) -> Run:
         str(place / "table"),
         CHANGES,
         partition_by=["shop"],
-        clustering=Clustering(sort_by=["user_id"], every_commits=4),
+        clustering=Clustering(strategy="bin_pack", every_commits=4),
         app_id="restart",
         on_report=count,
     )
