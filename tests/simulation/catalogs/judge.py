@@ -77,6 +77,8 @@ class CatalogOracle(Oracle):
     """Why no commit of this protocol may land any more; "" where one may."""
     stopped_at: int = 0
     """The last sequence number then."""
+    replaced_mains: set[int | None] = field(default_factory=set)
+    """Where main was while the table was replaced: a head with main there is one of the replaced table."""
     edited: tuple[int | None, str] | None = None
     """Main's snapshot when somebody removed a property, which moves no main, and the property: one commit
     that was built before may still land on it. If it sets that property the harm is undone; else it is the
@@ -154,6 +156,8 @@ class CatalogOracle(Oracle):
         at = member.snapshots.get(member.current, {}).get("sequence-number", self.stopped_at + 1)
         if self.stops == REPLACED and at <= self.stopped_at:
             self.stops = ""  # main was set to what it was before: a rollback
+        if self.stops == REPLACED:
+            self.replaced_mains.add(member.current)
 
     def _check_ours(self, before: Member, member: Member, raw: dict[str, Any], by: str) -> None:
         number = member.number

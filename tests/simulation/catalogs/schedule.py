@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from uuid import UUID
@@ -160,7 +161,8 @@ class CatalogWorld:
             except (TableReplacedError, CorruptTableError, UnsupportedTableError) as error:
                 edited = isinstance(error, CorruptTableError) and self.oracle.met["theirs: memory edited"]
                 again = isinstance(error, UnsupportedTableError) and self.oracle.met["table made again"]
-                if not (self.oracle.stops or edited or again or self._may_be_undecided(error)):
+                stops = self.oracle.stops or self._saw_it_replaced(error)
+                if not (stops or edited or again or self._may_be_undecided(error)):
                     raise
                 self.sim.meet(f"stopped: {type(error).__name__}")
             except TableNotFoundError:
@@ -173,12 +175,25 @@ class CatalogWorld:
 
         return guarding
 
+    def _saw_it_replaced(self, error: Exception) -> bool:
+        """Return whether the error is of a head of the replaced table, though main was set back since."""
+        at = re.search(r"main is at (None|[0-9]+)\.", str(error))
+        if at is None or not isinstance(error, TableReplacedError):
+            return False
+        saw = (None if at[1] == "None" else int(at[1])) in self.oracle.replaced_mains
+        self.sim.met["stopped at a head from before a replaced table was set back"] += saw
+        return saw
+
     def _may_be_undecided(self, error: Exception) -> bool:
-        """Where all files were written again, and all snapshots from before have expired."""
-        undecided = isinstance(error, TableReplacedError) and "cannot be decided" in str(error)
-        undecided = undecided and self.oracle.is_undecidable()
+        """Where all files were written again, and all snapshots from before have expired.
+
+        Then a log may show that main was begun anew, though it was set to a branch from before since (R30).
+        """
+        if not isinstance(error, TableReplacedError) or not self.oracle.is_undecidable():
+            return False
+        undecided = "cannot be decided" in str(error)
         self.sim.met["cannot be decided"] += undecided
-        return undecided
+        return undecided or bool(self.oracle.replaced_mains)
 
     def _open(self, process: Process) -> Table:
         catalog = SimulatedCatalog(self.sim, self.server, process.actor, process.environment.now_ms)
