@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,8 +116,8 @@ class Oracle:
     def member(self, number: int) -> Member:
         return self.lineage[number - 1]
 
-    def member_with(self, work: Work | None, number: int) -> Member:
-        """Return the version of a number that has a work."""
+    def member_with(self, work: Work | None, number: int, outputs: Collection[str]) -> Member:
+        """Return the version of a number that has a work, of the table that the outputs were written for."""
         return self.member(number)
 
     def columns_at(self, number: int, seen: Iterable[str]) -> set[str]:
@@ -580,7 +580,8 @@ class Oracle:
         """A commit was acknowledged: it stands in the lineage, at that version."""
         if not self.has_member(version):
             raise ViolationError(f"version {version} was acknowledged and does not exist")
-        member = self.member_with(work, version)
+        outputs = tuple(outputs)
+        member = self.member_with(work, version, outputs)
         if work is not None and self.committed.get((member.uuid, work)) != version:
             raise ViolationError(
                 f"{work} was acknowledged at version {version}, and is in"

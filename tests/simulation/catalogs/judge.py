@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,8 +100,11 @@ class CatalogOracle(Oracle):
     def member(self, number: int) -> Member:
         return self._numbered[number][-1]
 
-    def member_with(self, work: Work | None, number: int) -> Member:
+    def member_with(self, work: Work | None, number: int, outputs: Collection[str]) -> Member:
+        # A batch that was in a dropped table may get the same number in the one that was made again.
+        uuids = {self._tables[uri] for uri in outputs}
         found = self._numbered[number]
+        found = [it for it in found if it.uuid in uuids] or found
         return next((it for it in found if self.committed.get((it.uuid, work)) == number), found[-1])
 
     def columns_at(self, number: int, seen: Iterable[str]) -> set[str]:
