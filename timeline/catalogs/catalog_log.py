@@ -14,12 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import NoReturn
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table import Table as LoadedTable
 from pyiceberg.table.metadata import TableMetadata
 
@@ -27,7 +26,7 @@ from timeline import properties
 from timeline.catalogs.answers import is_refusal, unclear
 from timeline.catalogs.catalog_draft import CatalogDraft
 from timeline.catalogs.catalog_version import CatalogVersion
-from timeline.catalogs.loaded import is_older, read_loaded
+from timeline.catalogs.loaded import is_older, no_io, read_loaded
 from timeline.catalogs.memory import check_memory
 from timeline.catalogs.state_files import StateFiles
 from timeline.catalogs.updates import CatalogCommit, catalog_commit, may_pass, without_expiry
@@ -182,10 +181,10 @@ class CatalogLog:
                     raise
                 raise self._unknown(candidate, failure) from failure
             if head.number != base.number or not may_pass(commit, head.metadata):
-                # No sequence number is taken twice, by a commit beside main neither. A request without an
-                # answer may have its effect all the same, where a schema or main is set back: until the next
-                # attempt has won.
-                return Lost(head.version, is_newest=True, doubtful=in_doubt)
+                # No sequence number is taken twice, by a commit beside main neither. Under the base's number
+                # a schema or main may have been set back since: a request without an answer may land until
+                # the next attempt has won, and one that was refused may have landed after what a cache shows.
+                return Lost(head.version, is_newest=True, doubtful=in_doubt or head.number == base.number)
             if in_doubt:
                 raise StillUnknownError from cause
             refused += 1
@@ -208,9 +207,13 @@ class CatalogLog:
     def find_landed(
         self, doubtful: Sequence[Candidate], base: Head | None, judge: Judge, give_up_at: float
     ) -> Won | Head | StateUnknown:
-        """Look in the newest head for candidates that others' commits beside main have kept in doubt."""
+        """Look in the newest head for candidates that others' changes of the table have kept in doubt. A head
+        of the number that one was built on decides only if a cache shows it no more.
+        """
+        began = self.environment.monotonic()
 
         def look() -> Won | Head:
+            asked_at = self.environment.monotonic()
             try:
                 head = self.newest()
                 if head is None:
@@ -219,7 +222,12 @@ class CatalogLog:
                 ours = next(landed, None)
             except (StoreUnavailableError, MissingMetadataError) as failure:
                 raise StillUnknownError from failure
-            return head if ours is None else Won(ours, head)
+            if ours is not None:
+                return Won(ours, head)
+            bases = {each.base.number for each in doubtful if each.base is not None}
+            if head.number in bases and asked_at - began < self.stale_seconds:
+                raise StillUnknownError("the table may be shown as it was before the commit")
+            return head
 
         try:
             return until_known(self.environment, give_up_at)(look)
@@ -239,7 +247,7 @@ class CatalogLog:
     def _send(self, candidate: Candidate, commit: CatalogCommit) -> Head:
         assert candidate.base is not None
         base = candidate.base
-        table = LoadedTable(self.identifier, base.metadata, base.version.identity, _file_io(), self.catalog)
+        table = LoadedTable(self.identifier, base.metadata, base.version.identity, no_io(), self.catalog)
         answer = self.catalog.commit_table(table, commit.requirements, commit.updates)
         try:
             return self._head(answer.metadata, answer.metadata_location)
@@ -290,9 +298,3 @@ class CatalogLog:
             location=self.store.location,
             version=candidate.head.number,
         )
-
-
-@cache
-def _file_io() -> FileIO:
-    """Return what pyiceberg's table wants to have; a commit reads and writes nothing through it."""
-    return load_file_io()

@@ -168,6 +168,36 @@ def test_a_load_from_before_a_rollback_is_no_proof_though_its_number_is_the_same
     assert kind.rows() == [1, 3]
 
 
+@pytest.mark.parametrize("merges", [True, False])
+def test_a_load_from_before_main_was_set_back_is_no_proof_that_a_refused_commit_was_lost(
+    kind: CatalogKind, monkeypatch: pytest.MonkeyPatch, merges: bool
+) -> None:
+    """Main went and came back under one number, and the commit landed on it, by the first of two requests of
+    a proxy. The state in between is later than its base: it shows another main, and not our commit.
+    """
+    table, inputs = kind.create(), [kind.file([1]), kind.file([2])]
+    for file in inputs:
+        table.commit([Append((file,))])
+    newest_id = table.head.metadata.current_snapshot_id
+    _roll_back(kind)
+    stale, loads = kind.open().head, []
+    kind.read().manage_snapshots().set_current_snapshot(newest_id).commit()
+    answer(kind, monkeypatch, Raising(CommitFailedException("409"), landed=True))
+    newest = CatalogLog.newest
+
+    def load(self: Any, **named: Any) -> Any:
+        loads.append(1)
+        return stale if len(loads) < 4 else newest(self, **named)
+
+    monkeypatch.setattr(CatalogLog, "newest", load)
+    merge = Replace(frozenset(file.file_path for file in inputs), (kind.file([1, 2]),))
+    committed = table.commit([merge if merges else Append((kind.file([3]),))])
+    monkeypatch.undo()
+    assert isinstance(committed, Committed)
+    assert not committed.dropped
+    assert kind.rows() == ([1, 2] if merges else [1, 2, 3])
+
+
 def test_a_commit_that_landed_and_was_rolled_back_since_counts_as_committed(
     kind: CatalogKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
