@@ -47,7 +47,7 @@ SCHEMA = Schema(
 BY_P = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="p"))
 PARTITIONS = 2
 OPEN_BELOW = 5000
-MOST_STEPS = 12_000
+MOST_STEPS = 20_000
 VERSIONS_KEPT = 3
 RECENT_COMMITS = 4
 SAFE_DISTANCE = 3
