@@ -155,7 +155,7 @@ class KeyedCatalogOracle(CatalogOracle, KeyJudge):
         late: bool,
     ) -> None:
         """Either the change counts, and its row is the only one, or it is late: then it adds nothing, and no
-        row leaves but one that is older than another.
+        row leaves but one that is older than another, or than one that others have deleted since.
         """
         newest = max(was, key=lambda row: row.rank, default=None)
         self.met["change of a key that is there twice"] += len(was) > 1
@@ -169,6 +169,9 @@ class KeyedCatalogOracle(CatalogOracle, KeyJudge):
             self.met["late change committed"] += 1
             beaten = newest is not None and any(dead.at >= newest.at for dead in self._dead.get(at, ()))
             if newest is None or beaten or newest.rank in {row.rank for row in now}:
+                return
+            if self._left_before_theirs(at, change, was, now, self._looked(work, member)):
+                self.met["late by a row that others have deleted since"] += 1
                 return
         raise ViolationError(
             f"version {member.number} has {list(now)} of key {at}, had {list(was)} with the deletes"
@@ -187,9 +190,31 @@ class KeyedCatalogOracle(CatalogOracle, KeyJudge):
         held = any(dead.at >= change.at for dead in remembered)
         return not held and (newest is None or change.rank >= newest.rank)
 
+    def _left_before_theirs(
+        self, at: Key, change: Change, was: Sequence[Change], now: Sequence[Change], since: Sequence[_State]
+    ) -> bool:
+        """Return whether a look found all rows that are gone, which the change replaces, beside one that is
+        newer than the change, and which others have deleted since: then the batch is as one that has landed
+        before that delete, and such a delete has no look repeated (R31). A row that came after the look
+        stays, and after a rollback the batch is written again: no order of commits would explain these.
+        """
+        gone = [row for row in was if row.row not in _numbers(now)]
+        if not gone or any(row.rank >= change.rank for row in gone):
+            return False
+        return any(
+            any(row.rank >= change.rank for row in state.live.get(at, ()))
+            and all(set(_numbers(gone)) <= set(_numbers(it.live.get(at, ()))) for it in since[number:])
+            and _follows(since[number:])
+            for number, state in enumerate(since)
+        )
+
     def _may_be_late(self, key: Declared, at: Key, change: Change, work: Work, member: Member) -> bool:
-        since = self._since(member, self.begun.get((self.by, work, member.uuid), 0))
+        since = self._looked(work, member)
         return key.has_sequence and any(state.may_be_late(at, change) for state in since)
+
+    def _looked(self, work: Work, member: Member) -> list[_State]:
+        """Return the states that the batch may have looked at."""
+        return self._since(member, self.begun.get((self.by, work, member.uuid), 0))
 
     def _since(self, member: Member, number: int) -> list[_State]:
         return [it for it in self._states if it.member.uuid == member.uuid and it.member.number >= number]
@@ -259,6 +284,18 @@ class KeyedCatalogOracle(CatalogOracle, KeyJudge):
         for change in found:
             if not key.has_sequence or not any(it.may_be_late(key.of(change), change) for it in since):
                 raise ViolationError(f"{work} was told to change nothing, and {change} is newer (R25)")
+
+
+def _follows(states: Sequence[_State]) -> bool:
+    """Return whether main of the last state follows that of the first. What is between may have expired."""
+    parents: dict[int, int | None] = {}
+    for state in states:
+        for key, snapshot in state.member.snapshots.items():
+            parents.setdefault(key, snapshot.get("parent-snapshot-id"))
+    first, at = states[0].member.current, states[-1].member.current
+    while at is not None and at != first:
+        at = parents.get(at)
+    return at == first
 
 
 def _numbers(rows: Iterable[Change]) -> list[int]:
