@@ -204,14 +204,14 @@ def test_a_store_asks_for_others_when_they_are_due_and_when_they_are_refused(
 
     stores = [ObjectStore(PLACE, options, connect) for _ in range(2)]
     for store in stores:
-        store._client(commit=False)
-        store._client(commit=False)
+        store._client("other")
+        store._client("other")
     assert made == ["key 1", "key 1"]
     now[0] += 56 * MINUTE_MS
     catalog.ends_ms += 60 * MINUTE_MS
     for store in stores:
-        store._client(commit=False)
-        store._client(commit=False)
+        store._client("other")
+        store._client("other")
     assert made[2:] == ["key 2", "key 2"]
     held = options()
     options.renew({"access_key_id": "key 1"})  # of a store that is late
