@@ -53,7 +53,7 @@ coverage: java $(VENV)/.installed-dev fetched ## all tests with branch coverage,
 SOAK ?= 1
 
 .PHONY: soak
-soak: java $(VENV)/.installed-dev ## the long versions of the correctness tests (1.5 hours; SOAK=8 for a night)
+soak: java $(VENV)/.installed-dev ## the long versions of the correctness tests (up to 2 hours; SOAK=4 goes further)
 	@STREAMING_SINK_SOAK=$(SOAK) $(MAKE) --no-print-directory --jobs=2 simulated longer
 
 # One table; planned clusterings; two tables; keys; the key index; buffer zones; audits; catalogs; keys there.
