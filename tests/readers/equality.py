@@ -40,7 +40,7 @@ def counts_equal(reader: str, location: str, asked: Sequence[tuple[str, it.Icebe
         case "spark":
             jar = str(require_iceberg_runtime())
             conditions = [f"{column} = {_spark_literal(kind, value)}" for column, kind, value in asked]
-            return [in_process_of("spark", spark_judge.count, jar, location, each) for each in conditions]
+            return in_process_of("spark", spark_judge.counts, jar, location, conditions)
         case _:
             raise ValueError(f"no reader is called {reader!r}")
 

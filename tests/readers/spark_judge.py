@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from functools import cache
+from collections import Counter
+from functools import cache, reduce
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
 
 @cache
@@ -23,6 +23,7 @@ def session(jar: str) -> SparkSession:
     settings = {
         "spark.jars": jar,
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -101,6 +102,11 @@ def _with_catalog(jar: str, warehouse: str) -> tuple[SparkSession, str]:
     return spark, catalog
 
 
-def count(jar: str, folder: str, condition: str) -> int:
-    """Return how many rows of a table meet the condition."""
-    return session(jar).read.format("iceberg").load(folder).where(condition).count()
+def counts(jar: str, folder: str, conditions: list[str]) -> list[int]:
+    """Return how many rows of a table meet each condition, by one job of a scan each."""
+    if not conditions:
+        return []
+    frame = session(jar).read.format("iceberg").load(folder)
+    scans = [frame.where(each).selectExpr(f"{place} AS place") for place, each in enumerate(conditions)]
+    found = Counter(row.place for row in reduce(DataFrame.unionAll, scans).collect())
+    return [found[place] for place in range(len(conditions))]
