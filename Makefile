@@ -114,6 +114,7 @@ $(VENV)/spark.jsa: $(VENV)/.installed-dev
 fetched: $(VENV)/spark.jsa
 	@$(BIN)/python -m tests.servers.binaries
 	@$(BIN)/python -m tests.pysparks
+	@$(PYTEST) --collect-only --quiet > /dev/null || true # compiles the tests once, and not once a worker
 
 $(BIN)/python:
 	@command -v $(PYTHON) > /dev/null || { \

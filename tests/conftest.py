@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -27,6 +27,23 @@ start_quickly()
 # No test judges by the time that it takes: machines are busy.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+
+_OF_ONE_WORKER = ("tests/readers/", "tests/servers/test_catalog_")
+"""Files that share what is slow to start and grows fast as it runs: the readers' Spark, or a catalog's."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give a worker a file at a time, as `--dist=loadfile`, but all of such files to one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class FileScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            together = (each for each in _OF_ONE_WORKER if nodeid.startswith(each))
+            return next(together, nodeid.split("::", 1)[0])
+
+    return FileScheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

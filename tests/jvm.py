@@ -20,6 +20,15 @@ _ROOT = Path(__file__).resolve().parents[1]
 # runs interpreted.
 _ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xlog:disable"
 
+# Hadoop starts a process for each mode and each link that it looks at: a thousand in the tests of one file.
+# So checkpoints are renamed by the interface that looks at no link, and no file has a checksum beside it.
+_FEWER_PROCESSES = (
+    "--conf spark.hadoop.fs.file.impl=org.apache.hadoop.fs.RawLocalFileSystem"
+    " --conf spark.sql.streaming.checkpointFileManagerClass="
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    " pyspark-shell"
+)
+
 _STREAM = """
 import sys
 from pyspark.sql import SparkSession
@@ -38,6 +47,7 @@ def start_quickly() -> None:
     shared = f"{_ONE_COMPILER} -XX:SharedArchiveFile={ARCHIVE}" if ARCHIVE.exists() else _ONE_COMPILER
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", _ONE_COMPILER)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", shared)
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", _FEWER_PROCESSES)
 
 
 def executor_options() -> dict[str, str]:
@@ -54,6 +64,7 @@ def _make_archive() -> None:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_SUBMIT_ARGS": _FEWER_PROCESSES,
         "SPARK_SUBMIT_OPTS": f"{_ONE_COMPILER} -XX:ArchiveClassesAtExit={unfinished}",
     }
     with tempfile.TemporaryDirectory() as folder:

@@ -22,7 +22,7 @@ from tests.readers import judges
 from tests.servers import kafka
 from tests.spark.children import Child, Kills, last_batch
 from tests.spark.streams import ids_of, metadata_file
-from tests.tiers import SEED, count, longer_in_soak
+from tests.tiers import SEED, count, only_in_soak
 from timeline.stores import open_store
 from timeline.table import Table
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.spark, pytest.mark.servers, pytest.mark.slow, pytest.mark.jar, longer_in_soak]
+pytestmark = [pytest.mark.spark, pytest.mark.servers, pytest.mark.slow, pytest.mark.jar, only_in_soak]
 
 KILLS = count(1, 3)
 PER_LIFE = 3_000

@@ -13,12 +13,12 @@ import pytest
 from tests.readers import judges
 from tests.spark.children import Child, Kills, last_batch
 from tests.spark.streams import add_files, head_of, ids_of, source_rows
-from tests.tiers import SEED, count, longer_in_soak
+from tests.tiers import SEED, count, only_in_soak
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, longer_in_soak]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, only_in_soak]
 
 KILLS = count(2, 8)
 PER_LIFE = 6

@@ -100,6 +100,7 @@ def test_the_notebook_on_buffered_ingestion_runs_and_lands_each_flight_once(
     assert said == "336,776 flights, each once, by pyiceberg, Polars and DuckDB\n"
 
 
+@only_in_soak
 @pytest.mark.notebook
 @pytest.mark.slow
 @pytest.mark.spark

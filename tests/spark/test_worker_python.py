@@ -12,9 +12,12 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from tests.tiers import only_in_soak
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
+_SETTING = "--conf spark.pyspark.python=python3 pyspark-shell"
 
 SCRIPT = """
 import logging
@@ -86,11 +89,10 @@ def test_on_a_local_master_without_a_setting_the_sinks_tasks_run_in_the_drivers_
 @pytest.mark.parametrize(
     ("master", "environment"),
     [
-        ("local[1]", {"PYSPARK_PYTHON": "python3"}),
-        ("local[1]", {"PYSPARK_SUBMIT_ARGS": "--conf spark.pyspark.python=python3 pyspark-shell"}),
-        ("local-cluster[1,1,1024]", {}),
+        pytest.param("local[1]", {"PYSPARK_PYTHON": "python3"}, id="variable", marks=only_in_soak),
+        pytest.param("local[1]", {"PYSPARK_SUBMIT_ARGS": _SETTING}, id="setting", marks=only_in_soak),
+        pytest.param("local-cluster[1,1,1024]", {}, id="executors"),
     ],
-    ids=["variable", "setting", "executors"],
 )
 def test_a_worker_python_without_pyarrow_is_named_with_what_to_set(location, bare, master, environment):
     (line,) = starting("FAILED", run_sink(location, bare, master, **environment))
