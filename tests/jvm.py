@@ -20,11 +20,10 @@ _ROOT = Path(__file__).resolve().parents[1]
 # runs interpreted.
 _ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xlog:disable"
 
-# Hadoop starts a process for each mode and each link that it looks at: a thousand in the tests of one file.
-# So checkpoints are renamed by the interface that looks at no link, and no file has a checksum beside it.
+# Hadoop starts a process for each link that it looks at, nine hundred in the tests of one file: checkpoints
+# are renamed by the interface that looks at none.
 _FEWER_PROCESSES = (
-    "--conf spark.hadoop.fs.file.impl=org.apache.hadoop.fs.RawLocalFileSystem"
-    " --conf spark.sql.streaming.checkpointFileManagerClass="
+    "--conf spark.sql.streaming.checkpointFileManagerClass="
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     " pyspark-shell"
 )
