@@ -10,19 +10,23 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from streaming_sink.tasks.files.delete_files import write_position_deletes, write_shared_deletes
 from streaming_sink.tasks.job import ParquetSettings
 from tests.readers import judges
+from tests.unit.timeline import world
 from tests.unit.timeline.world import BY_P, SCHEMA, Clock, data_file
 from timeline import names
 from timeline.changes.changes import Append, Change, ExpireSnapshots, Replace, SetProperties
 from timeline.changes.delete_merges import MergeDeletes
 from timeline.changes.row_deltas import RowDelta
+from timeline.commit.log import Standing
+from timeline.commit.publish import publish_version
 from timeline.maintenance.orphans import remove_orphan_files
 from timeline.manifests.entries import DeleteFile, position_deletes, shared_deletes
+from timeline.manifests.manifest_format import DeleteManifestWriter
 from timeline.stores import LocalStore
 from timeline.table import Committed, Table
 
@@ -261,3 +265,38 @@ def test_polars_own_reader_refuses_delete_files_of_several_data_files(tmp_path: 
         pl.scan_iceberg(where, reader_override="native").collect()
     read = pl.scan_iceberg(where).collect()
     assert sorted(read["id"].to_list()) == up_to(range(600), less={7, 308})
+
+
+@pytest.mark.parametrize("reader", ["duckdb", "chdb", pytest.param("spark", marks=[pytest.mark.spark])])
+def test_readers_take_deletes_by_value_of_others_from_a_manifest_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    """A commit rewrites manifests of others. pyiceberg and Polars read no deletes by value."""
+    disk = Disk(tmp_path)
+    file = disk.file(list(range(300)))
+    disk.commit(Append((file,)), shows={0: up_to(range(300))})
+    path = "data/p=0/by-value.parquet"
+    with disk.store.open_output(path) as output:
+        pq.write_table(
+            pa.table({"id": [7, 8]}, pa.schema([ARROW.field("id")])), pa.PythonFile(output, mode="w")
+        )
+    stated = DataFile.from_args(
+        _table_format_version=2,
+        content=DataFileContent.EQUALITY_DELETES,
+        file_path=disk.store.uri(path),
+        file_format=FileFormat.PARQUET,
+        partition=Record(0),
+        record_count=2,
+        file_size_in_bytes=Path(disk.store.location, path).stat().st_size,
+        equality_ids=[1],
+    )
+    delete = DeleteFile(*stated._data, None)
+    delete.spec_id = 0
+    monkeypatch.setattr(world, "_DeleteManifestWriter", DeleteManifestWriter)
+    deleted = world._with_deletes(disk.table, disk.table.head, delete)
+    publish_version(disk.table.log, disk.table.head, lambda _: deleted, lambda *_: Standing.UNKNOWN)
+    disk.table.refresh()
+    assert "total-equality-deletes" in disk.table.head.snapshot.summary.additional_properties
+    left = [(row, 0) for row in up_to(range(300), less={7, 8})]
+    disk.expected[disk.table.head.metadata.current_snapshot_id] = left
+    disk.check(reader)

@@ -32,7 +32,7 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, StringType, StructType
+from pyiceberg.types import IntegerType, ListType, NestedField, StringType, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from timeline.manifests.avro import AvroFormat
@@ -50,6 +50,10 @@ def _delete_entries(data_file: StructType) -> Schema:
 
 
 _DELETE_ENTRIES = _delete_entries(DATA_FILE_TYPE[2])
+_EQUALITY_IDS = NestedField(135, "equality_ids", ListType(136, IntegerType()), required=False)
+"""As the specification has them. pyiceberg calls them longs, which are read as well, but Iceberg's own reader
+casts them to ints: no table with such a manifest can be read by Spark, Flink or Trino.
+"""
 
 
 def check_partition_names(partition: StructType) -> None:
@@ -171,7 +175,8 @@ def _values(entry: ManifestEntry) -> Iterator[object]:
 def _entry_format(partition: StructType, content: ManifestContent) -> AvroFormat:
     data_file = data_file_with_partition(partition, format_version=2)
     if content == ManifestContent.DELETES:
-        return AvroFormat(_delete_entries(data_file), "manifest_entry")
+        fields = (_EQUALITY_IDS if it.field_id == _EQUALITY_IDS.field_id else it for it in data_file.fields)
+        return AvroFormat(_delete_entries(StructType(*fields)), "manifest_entry")
     return AvroFormat(manifest_entry_schema_with_data_file(2, data_file), "manifest_entry")
 
 
