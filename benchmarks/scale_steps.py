@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.big_tables import (
     KEY,
+    MIB,
     SMALL_FILE_BYTES,
     SPEC,
     big_file,
@@ -271,10 +272,13 @@ def _changes(head: Head) -> None:
     assert changed_pieces(head, head.number - _LATER + 1, head.number, lambda _: {})
 
 
-def _cluster(head: Head, *selected: PlanStrategy) -> None:
+def _cluster(
+    head: Head, *selected: PlanStrategy, small_file_bytes: int = SMALL_FILE_BYTES, enough_bytes: int = 0
+) -> None:
     """Plan a pass that sorts small files by the key, and find the files of its plan."""
-    policy = ClusteringPolicy(sort_by=KEY, small_file_bytes=SMALL_FILE_BYTES, select=(BySize(), *selected))
-    plan = plan_clustering(known_files(head, policy, {}), 0, policy)
+    policy = ClusteringPolicy(sort_by=KEY, small_file_bytes=small_file_bytes, select=(BySize(), *selected))
+    files = known_files(head, policy, {}, enough_bytes=enough_bytes)
+    plan = plan_clustering(files, 0, policy)
     assert not any(group.dropped for group in match_groups(head, plan, has_keys=False))
 
 
@@ -290,6 +294,9 @@ STEPS: dict[str, Callable[[Path, float], dict[str, Any]]] = {
     "keys later": _keys_later,
     "cluster": _looking(lambda table: _cluster(table.head)),
     "cluster where": _looking(lambda table: _cluster(table.head, partitions_where(table.head, _WHERE))),
+    "cluster unsorted": _looking(
+        lambda table: _cluster(table.head, small_file_bytes=600 * MIB, enough_bytes=1024 * MIB)
+    ),
     "status": _looking(lambda table: status_of(table.head, (), _SIZING.small_file_bytes, 0)),
     "describe": _looking(lambda table: describe(table.head, _SIZING)),
     "changes": _looking(lambda table: _changes(table.head)),

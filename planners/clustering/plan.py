@@ -15,7 +15,10 @@ from planners.clustering.strategies import Strategy, order_name
 from planners.model import Decision, FillVerdict, PartitionKey
 from planners.printing import EXPLAINED_LINES, joined, table, uncounted
 
-OTHERS = "too large, or of partitions that are not asked for, by what the table's manifests state"
+OTHERS = (
+    "too large, or of partitions that are not asked for, by what the table's manifests state; or left for the"
+    " next pass, since a plan compares some thousand files"
+)
 """Why a plan does not know a file."""
 
 

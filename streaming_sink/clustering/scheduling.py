@@ -55,7 +55,8 @@ def plan_pass(
         asked.check_columns(arrow_schema(head.schema))
         unfit = {path: why for path, why in seen.items() if why is not None}
         room = Room() if rewrites is None else rewrites.room(head, asked.policy.small_file_bytes)
-        files = known_files(head, asked.policy, reservations.files(head), unfit, room.waiting)
+        reserved = reservations.files(head)
+        files = known_files(head, asked.policy, reserved, unfit, room.waiting, asked.max_bytes)
         plan = plan_clustering(files, head.metadata.last_updated_ms, asked.policy)
         known = sum(it.content is FileContent.DATA for it in files)
         return replace(_bounded(plan, asked.max_bytes, files), others=count_data_files(head) - known)

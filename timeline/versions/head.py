@@ -24,7 +24,7 @@ from timeline.manifests.manifests import ManifestFiles
 from timeline.manifests.packed import PackedFiles
 from timeline.manifests.pruning import Partition, PartitionPruning
 from timeline.manifests.selected_files import Selection, select_files
-from timeline.manifests.stated_files import stated_files
+from timeline.manifests.stated_files import last_time, stated_files
 from timeline.names import version_path
 from timeline.versions.outbox import OutboxEntry, outbox_of
 from timeline.versions.transactions import TransactionState, state_of
@@ -168,12 +168,18 @@ class Head:
         for manifest in self.manifest_files.ahead(manifests):
             yield from self.manifest_files.contents(manifest).below(below_bytes)
 
-    def select(self, wanted: Selection) -> Iterator[tuple[ManifestFile, LiveFile]]:
+    def select(
+        self, wanted: Selection, *, newest_first: bool = False
+    ) -> Iterator[tuple[ManifestFile, LiveFile]]:
         """Yield the live data files that are asked for, each with its manifest, those that their deletes may
         have brought below the size, and some others. One may be missed where its manifest's name is wrong.
+
+        A manifest is read when its files are asked for, with `newest_first` in the order of their last names.
         """
         shrunk = set() if wanted.below_bytes is None else set(self._deletes.named_files(wanted.partitions))
-        manifests = wanted.manifests(self.manifests, self.pruning)
+        manifests: Iterable[ManifestFile] = wanted.manifests(self.manifests, self.pruning)
+        if newest_first:
+            manifests = sorted(manifests, key=last_time, reverse=True)
         for manifest, file in select_files(self.manifest_files, manifests, wanted):
             shrunk.discard(file.location)
             yield manifest, file

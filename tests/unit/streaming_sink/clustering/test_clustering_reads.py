@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -38,15 +39,17 @@ def _plan(head: Head, policy: ClusteringPolicy = POLICY) -> ClusteringPlan:
     return plan_clustering(known_files(head, policy, {}), 1, policy)
 
 
-def _file(lake: Lake, order: str | None, p: int, size: int, keys: tuple[int, int]) -> DataFile:
+def _file(
+    lake: Lake, order: str | None, p: int, size: int, keys: tuple[int, int], rows: int | Iterable[int] = 10
+) -> DataFile:
     """Return a file with bounds on its keys, in an order where one is given."""
-    file = lake.file(p=p, size=size)
+    file = lake.file(rows, p=p, size=size)
     if order is not None:
         level = size % 2
         name = names.clustered_file_name(names.file_id(file.file_path) or "", order, level, 1, 1, 0)
-        rows = lake.rows.pop(file.file_path)
+        held = lake.rows.pop(file.file_path)
         file[1] = f"{file.file_path.rpartition('/')[0]}/{name}"
-        lake.rows[file.file_path] = rows
+        lake.rows[file.file_path] = held
     for bounds, key in zip((file.lower_bounds, file.upper_bounds), keys, strict=True):
         bounds[1] = key.to_bytes(8, "little")
     return file
@@ -229,3 +232,63 @@ def test_a_group_whose_input_has_gone_is_dropped_unread(aged: Lake) -> None:
     [group] = match_groups(table.head, plan, has_keys=False)
     assert group.dropped.startswith("an input is not live")
     assert store.manifests() <= 1
+
+
+# ----------------------------------------------------------------------------- a table that was never sorted
+
+
+@pytest.fixture
+def unsorted(monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """Return a table of ten large manifests of four files each, none of them in the order of `SORTED`."""
+    monkeypatch.setattr(contents, "_CACHED_ENTRIES", 2)
+    monkeypatch.setattr(known, "_COMPARED", 6)
+    lake = Lake()
+    for number in range(10):
+        lake.clock.now_ms += 1_000
+        made = [_file(lake, None, number % 3, 1_000, (it, it + 1)) for it in range(4)]
+        lake.table.commit([Append(tuple(made))], open_below_bytes=900)
+    return lake
+
+
+def _known(table: Table, policy: ClusteringPolicy = SORTED, **given: Any) -> list[str]:
+    return [file.path for file in known_files(table.head, policy, **{"reserved": {}, **given})]
+
+
+def test_a_plan_compares_the_newest_files_that_are_not_in_order(unsorted: Lake) -> None:
+    table, store = _opened(unsorted)
+    files = [*unsorted.rows]
+    assert len(_known(table)) == 6
+    assert store.manifests() <= 6, "the two newest, for files and for bounds, and two that are read ahead"
+    assert set(_known(table)[:4]) == set(files[-4:])
+    assert len(_known(table, enough_bytes=9_000)) == 9
+    assert len(_known(table, reserved=dict.fromkeys(files[-4:], "another plan"))) == 10
+    late = tuple(unsorted.file(p=0, size=1_000, id_ms=1) for _ in range(4))
+    unsorted.table.commit([Append(late)], open_below_bytes=900)
+    assert not {it.file_path for it in late} & {*_known(unsorted.open())}
+    in_order = tuple(_file(unsorted, SORTED.order, 0, 1_000, (0, 1)) for _ in range(6))
+    unsorted.clock.now_ms += 1_000
+    unsorted.table.commit([Append(in_order)], open_below_bytes=900)
+    assert len(_known(unsorted.open())) == 12
+
+
+@pytest.mark.parametrize("select", [ByOverlap(), RecentPartitions(look_back=3)])
+def test_a_plan_whose_files_are_judged_by_one_another_knows_them_all(
+    unsorted: Lake, select: PlanStrategy
+) -> None:
+    table, _ = _opened(unsorted)
+    assert len(_known(table, replace(SORTED, select=select))) == 40
+    assert len(_known(table, POLICY)) == 40, "joined by their sizes, some wait for others"
+
+
+def test_pass_after_pass_brings_all_files_into_order(unsorted: Lake) -> None:
+    lake, passes = unsorted, 0
+    while groups := _plan(lake.open().head, SORTED).groups:
+        passes += 1
+        assert passes <= 10
+        for group in groups:
+            lake.clock.now_ms += 1_000
+            rows = [row for path in group.inputs for row in lake.rows[path]]
+            merged = _file(lake, SORTED.order, int(group.partition[0]), 2_000, (0, 9), rows)
+            lake.table.commit([Replace(frozenset(group.inputs), (merged,))], open_below_bytes=900)
+    assert passes > 3
+    assert all(names.clustering_of(it.location) for it in lake.open().head.live_files())

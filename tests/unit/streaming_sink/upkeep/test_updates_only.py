@@ -100,10 +100,10 @@ class Updated(Shore):
     def _replace(self, fill: PlannedFill) -> Replace:
         rows = [row for file in fill.inputs for row in self.left(file.path)]
         ends = [*fill.cuts, len(rows)]
-        files = [self.data(rows[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+        parts = [rows[start:end] for start, end in zip([0, *ends], ends, strict=False)]
         return Replace(
             frozenset(file.path for file in fill.inputs),
-            tuple(file for file in files if file.record_count),
+            tuple(self.data(part) for part in parts if part),  # no file is written of no row
             frozenset(deletes.path for file in fill.inputs for deletes in file.deletes),
             sum(len(self.deleted(file.path)) for file in fill.inputs),
         )
