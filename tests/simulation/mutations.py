@@ -606,6 +606,11 @@ ELSEWHERE = (
     ),
     ("R28", "a file by reference is added twice", "tests/unit/timeline/test_references.py"),
     (
+        "R29",
+        "what was not answered passes for lost before its number is taken",
+        "tests/unit/timeline/catalogs/test_answers.py",
+    ),
+    (
         "R35",
         "a copy of another manifest is taken for one of this",
         "tests/unit/timeline/test_manifest_reads.py",

@@ -181,10 +181,10 @@ class CatalogLog:
                     raise
                 raise self._unknown(candidate, failure) from failure
             if head.number != base.number or not may_pass(commit, head.metadata):
-                # No sequence number is taken twice, by a commit beside main neither. Under the base's number
-                # a schema or main may have been set back since: a request without an answer may land until
-                # the next attempt has won, and one that was refused may have landed after what a cache shows.
-                return Lost(head.version, is_newest=True, doubtful=in_doubt or head.number == base.number)
+                # No sequence number is taken twice, beside main neither. Under one, main or a schema may be
+                # set back: what was refused may have landed since, and what was not answered may land yet.
+                doubtful = in_doubt or head.number == base.number
+                return Lost(head.version, is_newest=True, doubtful=doubtful, may_land=in_doubt)
             if in_doubt:
                 raise StillUnknownError from cause
             refused += 1

@@ -55,6 +55,8 @@ class Lost:
     """The log has just shown the winner as the newest version."""
     doubtful: bool = False
     """The candidate may have been in the lineage after all: `CommitLog.find_landed` decides."""
+    may_land: bool = False
+    """A request without an answer may still bring it there, until another commit has its number."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,13 @@ from tenacity import RetryCallState
 from timeline.commit.attempts import Candidate
 from timeline.commit.descent import is_beside
 from timeline.commit.log import CommitLog, Judge, Lost, StateUnknown, Won, finds_newer
-from timeline.errors import CommitConflictError, MissingMetadataError, StoreUnavailableError, TimelineError
+from timeline.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    MissingMetadataError,
+    StoreUnavailableError,
+    TimelineError,
+)
 from timeline.slots.retrying import retrying
 from timeline.versions.head import Head
 from timeline.versions.version_file import Version
@@ -89,6 +95,7 @@ def publish_version(
         landed = run.find_landed() if run.doubtful else None
         if landed is not None:
             return landed
+        run.check_none_may_land(failure)
         if isinstance(failure, StoreUnavailableError):
             raise
         raise CommitConflictError(
@@ -115,6 +122,8 @@ class _Run:
     """The base of the last attempt."""
     doubtful: list[Candidate] = field(default_factory=list)
     """Attempts that lost, unless the newest head turns out to descend from one of them."""
+    unanswered: list[Candidate] = field(default_factory=list)
+    """Those that may still land, while the newest head has the number of their base."""
 
     def attempt(self) -> Published | Unneeded:
         """Build on the best head that is known, and publish. Raise _LostError after a lost race."""
@@ -127,9 +136,14 @@ class _Run:
                 landed = self.find_landed()
                 if landed is not None:
                     return landed
-                self.doubtful.clear()
-            candidate = self._build_on_confirmed()
+                self.doubtful = self._find_unanswered()
+            try:
+                candidate = self._build_on_confirmed()
+            except Exception as failure:
+                self.check_none_may_land(failure)
+                raise
         if candidate is None:
+            self.check_none_may_land(None)
             return Unneeded(self.head)
         outcome = self.log.publish(candidate, self.judge, self.give_up_at)
         if isinstance(outcome, Won):
@@ -153,6 +167,19 @@ class _Run:
             return Published(outcome.candidate, outcome.head, outcome.seen, self.attempts)
         self.head = outcome
         return None
+
+    def check_none_may_land(self, cause: Exception | None) -> None:
+        """Raise CommitStateUnknownError where an attempt may still land, on a table that was as its base."""
+        if self._find_unanswered():
+            raise CommitStateUnknownError(
+                "a commit was sent and not answered, and may land yet: nothing has taken its number. Nothing"
+                f" was deleted. Try the same again, which finds out: {self.log.store.location}",
+                location=self.log.store.location,
+            ) from cause
+
+    def _find_unanswered(self) -> list[Candidate]:
+        number = None if self.head is None else self.head.number
+        return [it for it in self.unanswered if it.base is not None and it.base.number == number]
 
     def _build_on_confirmed(self) -> Candidate | None:
         """Build on a confirmed head; where a file of it is missing, on the head that has replaced it."""
@@ -182,6 +209,7 @@ class _Run:
     def _rebase_after(self, candidate: Candidate, loss: Lost, behind: bool) -> None:
         """Choose the head of the next attempt: the winner, or, for a writer that is `behind`, the newest."""
         self.doubtful += [candidate] if loss.doubtful else []
+        self.unanswered += [candidate] if loss.may_land else []
         winner = None if behind and not loss.is_newest else loss.winner
         if winner is not None and not all(is_beside(winner, each) for each in self.doubtful):
             winner = None

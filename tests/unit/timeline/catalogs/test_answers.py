@@ -198,6 +198,39 @@ def test_a_load_from_before_main_was_set_back_is_no_proof_that_a_refused_commit_
     assert kind.rows() == ([1, 2] if merges else [1, 2, 3])
 
 
+@pytest.mark.parametrize("merges", [False, True])
+def test_a_commit_that_lands_after_minutes_on_a_table_that_was_set_back_is_found(
+    kind: CatalogKind, monkeypatch: pytest.MonkeyPatch, merges: bool
+) -> None:
+    """A request without an answer is still under way when its table has long been seen without it."""
+    table, inputs = kind.create(), [kind.file([1]), kind.file([2])]
+    for file in inputs:
+        table.commit([Append((file,))])
+    newest_id = table.head.metadata.current_snapshot_id
+    send, late = kinds._Answering.commit_table, list[Callable[[], Any]]()
+
+    def commit(self: Any, *arguments: Any) -> Any:
+        monkeypatch.setattr(kinds._Answering, "commit_table", send)
+        if not late:
+            _roll_back(kind)
+            late.append(lambda: send(self, *arguments))
+            monkeypatch.setattr(kinds._Answering, "commit_table", commit)
+            raise ServerError("504")
+        kind.read().manage_snapshots().set_current_snapshot(newest_id).commit()
+        late[0]()
+        return send(self, *arguments)
+
+    monkeypatch.setattr(kinds._Answering, "commit_table", commit)
+    merge = Replace(frozenset(file.file_path for file in inputs), (kind.file([1, 2]),))
+    if merges:
+        with pytest.raises(CommitStateUnknownError, match="may land yet"):
+            table.commit([merge])
+        return
+    committed = table.commit([Append((kind.file([3]),))])
+    assert isinstance(committed, Committed)
+    assert kind.rows() == [1, 2, 3]
+
+
 def test_a_commit_that_landed_and_was_rolled_back_since_counts_as_committed(
     kind: CatalogKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
