@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -22,7 +21,7 @@ from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.key_index.runs import MOST_FILES
 from streaming_sink.tasks.keys.keyed_files import KeyedFiles
 from streaming_sink.tasks.keys.scanning import TABLE_SALT, KeyedFile, partition_salt
-from timeline.changes.references import allows_references, is_reference
+from timeline.changes.references import allows_references
 from timeline.manifests.contents import is_data
 from timeline.manifests.entries import LiveFile
 from timeline.manifests.lookup import find_files
@@ -147,9 +146,18 @@ class SearchedFiles:
 def reused_names(head: Head) -> Callable[[str], bool] | None:
     """Return what says whether a location may have other rows once its file has left the table and has come
     again, as that of a file by reference, whose owner may use the name once more: a run would find keys of
-    the rows before. None where no file has such a location.
+    the rows before. In a catalog other engines may have added such files, as Spark's `add_files` does; what
+    they write themselves is below the folders that the table names. None where no file has such a location.
     """
-    return partial(is_reference, head.metadata.location) if allows_references(head) else None
+    if not allows_references(head) and not head.version.is_shared:
+        return None
+    named = (head.properties.get(name) for name in _DATA_FOLDERS)
+    own = tuple(f"{folder.rstrip('/')}/" for folder in (head.metadata.location, *named) if folder)
+    return lambda location: not location.startswith(own)
+
+
+_DATA_FOLDERS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
+"""The properties by which Iceberg writes data files elsewhere, older ones too."""
 
 
 def listed_rows(manifests: Iterable[ManifestFile]) -> int:

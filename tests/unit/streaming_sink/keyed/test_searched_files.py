@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.typedef import Record
 
-from streaming_sink.keyed.searched_files import Searched, SearchedFiles
+from streaming_sink.keyed.searched_files import Searched, SearchedFiles, reused_names
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.table_keys import position_deletes_of
 from streaming_sink.tasks.errors import UnusableRunError
@@ -22,6 +23,7 @@ from streaming_sink.tasks.key_index.index import KeyIndex
 from streaming_sink.tasks.key_index.open_runs import OpenRuns
 from streaming_sink.tasks.key_index.upkeep import write_run
 from streaming_sink.tasks.keys.scanning import KeyColumns, KeyedFile, partition_salt
+from tests.unit.timeline.logs.kinds import CatalogKind
 from tests.unit.timeline.test_manifest_reads import reading
 from tests.unit.timeline.world import SCHEMA, Lake, data_file
 from timeline import names
@@ -213,6 +215,24 @@ def test_a_file_by_reference_is_scanned_whatever_a_run_says_of_its_name(lake: La
     assert found.files == (keyed[0],)
     (covered,) = found.covered
     assert index.part(run, covered.live).files == [keyed[1]]
+
+
+def test_in_a_catalog_a_file_that_others_have_added_from_elsewhere_is_scanned(tmp_path: Path) -> None:
+    kind = CatalogKind(tmp_path)
+    table = kind.create(table_properties={"write.data.path": f"file://{tmp_path}/written"})
+    outside = [tmp_path / "drop.parquet", tmp_path / "written" / "00000-0.parquet"]
+    for number, path in enumerate(outside):
+        path.parent.mkdir(exist_ok=True)
+        rows = {"id": pa.array([number], pa.int64()), "p": pa.array([0], pa.int32())}
+        pq.write_table(pa.table(rows), path)
+        kind.read().add_files([f"file://{path}"])
+    table.commit([Append((kind.file([7]),))])
+    is_reused = reused_names(table.refresh())
+    assert is_reused is not None
+    live = [it.location for it in table.head.live_files()]
+    assert [it for it in live if is_reused(it)] == [f"file://{outside[0]}"]
+    assert len(live) == 3
+    kind.close()
 
 
 def test_a_manifest_that_has_left_and_is_gone_makes_its_files_new(lake: Lake) -> None:
