@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 
 
+@only_in_soak
 def test_avro_of_a_registry_whose_schema_changes(tmp_path: Path) -> None:
     said, table, quarantine = _run("avro_registry", tmp_path)
     assert "id widened from int to long, placed_at added as timestamptz" in said
