@@ -239,6 +239,7 @@ def aims(runs: Sequence[Run], young: int, old: int) -> list[Aim]:
             measured=above("first_processor")),
         Aim(what="a later batch, times a young table's", bound=1.5,
             measured=median(old, "later") / median(young, "later")),
+        Aim(what="a whole run above a young table's, processor s", bound=5, measured=above("processor")),
         Aim(what="MiB of the driver's Python above a young table", bound=150, measured=above("driver_mib")),
         Aim(what="files that fills took away, each run", bound=1, at_least=True,
             measured=min(it.filled for it in runs)),

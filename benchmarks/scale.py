@@ -173,7 +173,7 @@ def aims(runs: Sequence[Run]) -> list[Aim]:
             bound=bound,
             measured=figure(million, step, "cpu_seconds"),
         )
-        for step, bound in (("status", 1.5), ("describe", 8), ("cluster unsorted", 4))
+        for step, bound in (("status", 1.5), ("describe", 8), ("sort all", 2), ("join all", 2))
     ]
     found += [
         Aim(

@@ -48,7 +48,7 @@ from timeline.stores.local import LocalStore
 from timeline.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from timeline.stores.base import CreateOutcome, Listed, Stored
@@ -272,13 +272,19 @@ def _changes(head: Head) -> None:
     assert changed_pieces(head, head.number - _LATER + 1, head.number, lambda _: {})
 
 
-def _cluster(
-    head: Head, *selected: PlanStrategy, small_file_bytes: int = SMALL_FILE_BYTES, enough_bytes: int = 0
-) -> None:
+def _cluster(head: Head, *selected: PlanStrategy) -> None:
     """Plan a pass that sorts small files by the key, and find the files of its plan."""
-    policy = ClusteringPolicy(sort_by=KEY, small_file_bytes=small_file_bytes, select=(BySize(), *selected))
-    files = known_files(head, policy, {}, enough_bytes=enough_bytes)
-    plan = plan_clustering(files, 0, policy)
+    policy = ClusteringPolicy(sort_by=KEY, small_file_bytes=SMALL_FILE_BYTES, select=(BySize(), *selected))
+    _plan(head, policy)
+
+
+def _cluster_all(head: Head, sort_by: Sequence[str]) -> None:
+    """Plan the first pass, with default sizes, over files none of which was clustered before."""
+    _plan(head, ClusteringPolicy(sort_by=sort_by))
+
+
+def _plan(head: Head, policy: ClusteringPolicy) -> None:
+    plan = plan_clustering(known_files(head, policy, {}, enough_bytes=1024 * MIB), 0, policy)
     assert not any(group.dropped for group in match_groups(head, plan, has_keys=False))
 
 
@@ -294,9 +300,8 @@ STEPS: dict[str, Callable[[Path, float], dict[str, Any]]] = {
     "keys later": _keys_later,
     "cluster": _looking(lambda table: _cluster(table.head)),
     "cluster where": _looking(lambda table: _cluster(table.head, partitions_where(table.head, _WHERE))),
-    "cluster unsorted": _looking(
-        lambda table: _cluster(table.head, small_file_bytes=600 * MIB, enough_bytes=1024 * MIB)
-    ),
+    "sort all": _looking(lambda table: _cluster_all(table.head, KEY)),
+    "join all": _looking(lambda table: _cluster_all(table.head, ())),
     "status": _looking(lambda table: status_of(table.head, (), _SIZING.small_file_bytes, 0)),
     "describe": _looking(lambda table: describe(table.head, _SIZING)),
     "changes": _looking(lambda table: _changes(table.head)),

@@ -17,7 +17,7 @@ from planners.printing import EXPLAINED_LINES, joined, table, uncounted
 
 OTHERS = (
     "too large, or of partitions that are not asked for, by what the table's manifests state; or left for the"
-    " next pass, since a plan compares some thousand files"
+    " next pass, since a plan knows some ten thousand files"
 )
 """Why a plan does not know a file."""
 

@@ -14,10 +14,11 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.types import PrimitiveType
 
-from planners.clustering.candidates import Candidates, Recency, candidates, why_refused
+from planners.clustering.bound import PlanBound
+from planners.clustering.candidates import Candidates, Recency, candidates
 from planners.clustering.planner import files_to_compare
-from planners.clustering.policy import All, BySize, ClusteringPolicy
-from planners.clustering.selection import RecentPartitions, SelectedPartitions
+from planners.clustering.policy import ClusteringPolicy
+from planners.clustering.selection import RecentPartitions
 from planners.model import ColumnBounds, TableFile, TablePartition, comparable, partition_of
 from streaming_sink.table.parquet_properties import leaf_names
 from streaming_sink.table.planned_files import planned_file
@@ -33,10 +34,6 @@ from timeline.versions.head import Head
 
 _EXPLAINED = 10_000
 """The most files that a plan is given only to say why it leaves them out."""
-_COMPARED = 10_000
-"""So many files that are not in its order yet a plan compares, or as many as a pass may read if these are
-more. To read the bounds of a million, which no pass can sort, took minutes for each plan.
-"""
 NONE_UNFIT: Mapping[str, str] = {}
 NONE_WAITING = frozenset[TablePartition]()
 
@@ -59,49 +56,26 @@ def known_files(
     milliseconds; for a name that is not ours, the time of the first snapshot from its sequence number on.
 
     Reads the manifests that may hold such files, by their names and their list (R35): where these are wrong,
-    a file is missed and stays as it is. Of a policy with an order those of the newest files come first, and
-    no more are read once `_COMPARED` files and `enough_bytes` wait to be brought into it: a plan takes all
-    that wait, so later passes find older ones. ValueError for a column to encrypt that the table lacks.
+    a file is missed and stays as it is. Those of the newest files come first, and no more are read once a
+    plan has `enough_bytes` to rewrite (`PlanBound`): later passes find older files. ValueError for a column
+    to encrypt that the table lacks.
     """
     view = FileView(head, policy, reserved, unfit, waiting)
     files: dict[str, TableFile] = {}
     holding: dict[str, ManifestFile] = {}
     selection, explained = _selection(view, candidates(policy, _specs(head))), 0
-    backlog = _Backlog(policy, enough_bytes)
-    for manifest, live in head.select(selection, newest_first=backlog.is_bounded):
+    bound = PlanBound(policy, enough_bytes)
+    for manifest, live in head.select(selection, newest_first=bound.is_bounded):
         if not selection.takes(live) and not head.has_deletes(live):
             if explained == _EXPLAINED:
                 continue
             explained += 1
         file = files[live.location] = view.of(live)
         holding[live.location] = manifest
-        if selection.takes(live) and backlog.is_enough_with(file):
+        if selection.takes(live) and bound.is_enough_with(file):
             break
     files |= view.with_entries(files, holding)
     return [*files.values(), *map(view.of, head.delete_files())]
-
-
-class _Backlog:
-    """The files of a plan that are not in its order yet. A plan takes them all, also where it knows no other
-    files, unless its plan strategies judge files by one another.
-    """
-
-    def __init__(self, policy: ClusteringPolicy, enough_bytes: int) -> None:
-        self.is_bounded = policy.order is not None and all(type(it) in _BY_ITSELF for it in policy.select)
-        self._policy, self._enough_bytes = policy, enough_bytes
-        self._files = self._bytes = 0
-
-    def is_enough_with(self, file: TableFile) -> bool:
-        """Count a file, and return whether a plan needs no more."""
-        if not self.is_bounded or file.clustered_by == self._policy.order or why_refused(file, self._policy):
-            return False
-        self._files += 1
-        self._bytes += file.bytes
-        return self._files >= _COMPARED and self._bytes >= self._enough_bytes
-
-
-_BY_ITSELF = (All, BySize, SelectedPartitions)
-"""The plan strategies that judge each file by itself."""
 
 
 def count_data_files(head: Head) -> int:

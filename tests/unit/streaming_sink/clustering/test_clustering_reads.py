@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.manifest import DataFile
 
+from planners.clustering import bound
 from planners.clustering.candidates import Candidates
 from planners.clustering.plan import ClusteringPlan
 from planners.clustering.planner import plan_clustering
@@ -241,7 +242,7 @@ def test_a_group_whose_input_has_gone_is_dropped_unread(aged: Lake) -> None:
 def unsorted(monkeypatch: pytest.MonkeyPatch) -> Lake:
     """Return a table of ten large manifests of four files each, none of them in the order of `SORTED`."""
     monkeypatch.setattr(contents, "_CACHED_ENTRIES", 2)
-    monkeypatch.setattr(known, "_COMPARED", 6)
+    monkeypatch.setattr(bound, "LEAST_FILES", 6)
     lake = Lake()
     for number in range(10):
         lake.clock.now_ms += 1_000
@@ -277,18 +278,35 @@ def test_a_plan_whose_files_are_judged_by_one_another_knows_them_all(
 ) -> None:
     table, _ = _opened(unsorted)
     assert len(_known(table, replace(SORTED, select=select))) == 40
-    assert len(_known(table, POLICY)) == 40, "joined by their sizes, some wait for others"
 
 
-def test_pass_after_pass_brings_all_files_into_order(unsorted: Lake) -> None:
+def test_a_plan_that_joins_knows_the_newest_files_that_make_enough_groups(unsorted: Lake) -> None:
+    assert len(_known(unsorted.open(), POLICY)) == 6
+    assert len(_known(unsorted.open(), POLICY, enough_bytes=20_000)) == 20
+    for number in range(12):
+        unsorted.clock.now_ms += 1_000
+        alone = unsorted.file(p=100 + number, size=1_000)
+        unsorted.table.commit([Append((alone,))], open_below_bytes=900)
+    assert len(_known(unsorted.open(), POLICY)) == 24, "a file alone in its partition is joined with none"
+    assert len(_known(unsorted.open(), POLICY, enough_bytes=20_000)) == 40, (
+        "looked at twelve files, and at twice"
+    )
+    few = replace(POLICY, max_groups=1)
+    assert len(_known(unsorted.open(), few, enough_bytes=20_000)) == 20
+
+
+@pytest.mark.parametrize("policy", [POLICY, SORTED])
+def test_pass_after_pass_takes_all_files(unsorted: Lake, policy: ClusteringPolicy) -> None:
     lake, passes = unsorted, 0
-    while groups := _plan(lake.open().head, SORTED).groups:
+    while groups := _plan(lake.open().head, policy).groups:
         passes += 1
         assert passes <= 10
         for group in groups:
             lake.clock.now_ms += 1_000
             rows = [row for path in group.inputs for row in lake.rows[path]]
-            merged = _file(lake, SORTED.order, int(group.partition[0]), 2_000, (0, 9), rows)
+            merged = _file(lake, policy.order, int(group.partition[0]), 2_000, (0, 9), rows)
             lake.table.commit([Replace(frozenset(group.inputs), (merged,))], open_below_bytes=900)
     assert passes > 3
-    assert all(names.clustering_of(it.location) for it in lake.open().head.live_files())
+    left = [*lake.open().head.live_files()]
+    assert len(left) < 20
+    assert not policy.order or all(names.clustering_of(it.location) for it in left)
