@@ -148,6 +148,7 @@ def _run(folder, location, checkpoint, end):
     )
 
 
+@only_in_soak
 @pytest.mark.slow
 def test_neither_a_stopped_session_nor_a_killed_process_loses_a_row_and_the_next_run_fills(
     spark, tmp_path, location, checkpoint

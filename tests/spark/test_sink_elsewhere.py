@@ -11,8 +11,9 @@ import pyspark
 import pytest
 
 from tests.spark.streams import add_files, head_of, ids_of, source_ids
+from tests.tiers import only_in_soak
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, only_in_soak]
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -36,7 +36,7 @@ CATALOG_SWITCHES = (
     Switch("R29", "an old load with the number of a newer one passes for the head", loaded, "is_older",
            "return not (is_as_built", "return False and (is_as_built", catalog=True, rare=True),
     Switch("R29", "a commit that lost to one beside main is not looked for again", CatalogLog, "publish",
-           "doubtful=in_doubt", "doubtful=False", catalog=True, rare=True),
+           "doubtful = in_doubt", "doubtful = False", catalog=True, rare=True),
     Switch("R29", "a commit is known by the snapshot that all its attempts share", CatalogLog,
            "_has_landed", "if any(commit_of(snapshot) == ours for snapshot in known):",
            "if candidate.appended_snapshot_id in {it.snapshot_id for it in known}:", catalog=True),
