@@ -97,7 +97,7 @@ def test_a_purge_comes_to_its_end_beside_a_stream_that_goes_on(
                 break
             pass_versions(location, f"{location}__quarantine")
         assert query.isActive
-        assert report.is_gone, report
+        assert report.is_gone, [str(it) for table in report.tables for it in table.left]
         committed = len(sink.reports)
         left = check_gone(location, [ALICE])
         assert left.healthy, left.text()

@@ -129,19 +129,19 @@ class _Run:
         """Build on the best head that is known, and publish. Raise _LostError after a lost race."""
         began = self.log.environment.monotonic()
         self.attempts += 1
-        # The winner is mostly the head. Where it is not, only the log finds the head.
-        candidate = None if self.winner is None else self._build_on_unconfirmed(self.winner)
-        if candidate is None:
-            if self.attempts > 1:
-                landed = self.find_landed()
-                if landed is not None:
-                    return landed
-                self.doubtful = self._find_unanswered()
-            try:
+        try:
+            # The winner is mostly the head. Where it is not, only the log finds the head.
+            candidate = None if self.winner is None else self._build_on_unconfirmed(self.winner)
+            if candidate is None:
+                if self.attempts > 1:
+                    landed = self.find_landed()
+                    if landed is not None:
+                        return landed
+                    self.doubtful = self._find_unanswered()
                 candidate = self._build_on_confirmed()
-            except Exception as failure:
-                self.check_none_may_land(failure)
-                raise
+        except Exception as failure:
+            self.check_none_may_land(failure)
+            raise
         if candidate is None:
             self.check_none_may_land(None)
             return Unneeded(self.head)
