@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 from streaming_sink import IcebergSink, SchemaContract, parse_json
 from streaming_sink.tasks.rows.failures import UNPARSED
 from tests.spark.streams import SMALL, count_marks, marked
+from tests.tiers import only_in_soak
 from timeline.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -540,7 +541,7 @@ def test_lists_each_with_objects_and_text_are_text(spark: SparkSession, tmp_path
     [
         ("BINARY", ["AQI=", ""], ["AQI", "AQJ=", "A QI=", "AQI=\n", "!!", 200, True, 1.0, {"x": 1}, [1]]),
         ("TINYINT", [-128, 127, "7"], [128, -129, "x", 1.5, 2**40, True, [1]]),
-        ("SMALLINT", [-(2**15), 2**15 - 1], [2**15, "1e", {"x": 1}]),
+        pytest.param("SMALLINT", [-(2**15), 2**15 - 1], [2**15, "1e", {"x": 1}], marks=only_in_soak),
     ],
 )
 def test_a_type_that_json_lacks_is_held_in_each_batch(

@@ -14,6 +14,7 @@ from planners.model import Arrival
 from streaming_sink import IcebergSink
 from streaming_sink.writing.planning import Experience
 from tests.spark.streams import head_of, metadata_file
+from tests.tiers import only_in_soak
 
 pytestmark = pytest.mark.spark
 
@@ -65,8 +66,17 @@ SIZES = [
 ]
 
 
-@pytest.mark.parametrize("seconds", [SLOW, FAST], ids=["slow", "fast"])
-@pytest.mark.parametrize("partition_by", [[], ["p"], ["bucket(3, id)"]], ids=["whole", "p", "bucket"])
+@pytest.mark.parametrize(
+    ("partition_by", "seconds"),
+    [
+        pytest.param([], SLOW, id="whole-slow", marks=only_in_soak),
+        pytest.param([], FAST, id="whole-fast"),
+        pytest.param(["p"], SLOW, id="p-slow"),
+        pytest.param(["p"], FAST, id="p-fast", marks=only_in_soak),
+        pytest.param(["bucket(3, id)"], SLOW, id="bucket-slow"),
+        pytest.param(["bucket(3, id)"], FAST, id="bucket-fast", marks=only_in_soak),
+    ],
+)
 def test_batches_of_any_size_after_one_another(spark, location, monkeypatch, partition_by, seconds):
     """A batch is forecast from those before it: here ten and a hundred times too low and too high."""
     monkeypatch.setattr("streaming_sink.writing.planning.ONE_TASK_SECONDS", seconds)
