@@ -284,7 +284,8 @@ def _cluster_all(head: Head, sort_by: Sequence[str]) -> None:
 
 
 def _plan(head: Head, policy: ClusteringPolicy) -> None:
-    plan = plan_clustering(known_files(head, policy, {}, enough_bytes=1024 * MIB), 0, policy)
+    known = known_files(head, policy, {}, enough_bytes=1024 * MIB)
+    plan = plan_clustering(known.files, 0, policy)
     assert not any(group.dropped for group in match_groups(head, plan, has_keys=False))
 
 

@@ -24,6 +24,8 @@ class Candidates:
     """Their partitions are in each of these."""
     recent: RecentPartitions | None = None
     """Their partitions are among the last that were written, as `Recency` finds them."""
+    is_exact: bool = False
+    """Each of them passes the policy's plan strategies, whichever others there are."""
 
     def holds(self, partition: TablePartition) -> bool:
         """Return whether files of a partition may be among them."""
@@ -44,8 +46,8 @@ def candidates(policy: ClusteringPolicy, specs: Collection[int]) -> Candidates:
         elif type(strategy) is RecentPartitions and below_bytes is None and not policy.file_by_file:
             return Candidates(None, tuple(selected), strategy)
         elif type(strategy) is not All:
-            break
-    return Candidates(below_bytes, tuple(selected))
+            return Candidates(below_bytes, tuple(selected))
+    return Candidates(below_bytes, tuple(selected), is_exact=True)
 
 
 class Recency:

@@ -15,11 +15,11 @@ from planners.clustering.strategies import Strategy, order_name
 from planners.model import Decision, FillVerdict, PartitionKey
 from planners.printing import EXPLAINED_LINES, joined, table, uncounted
 
-OTHERS = (
-    "too large, or of partitions that are not asked for, by what the table's manifests state; or left for the"
-    " next pass, since a plan knows some ten thousand files"
+_NOT_ASKED_FOR = "too large, or of partitions that are not asked for, by what the table's manifests state"
+_FOR_LATER = (
+    "not known to this plan, which has enough to rewrite without them, and left for later passes; or"
+    f" {_NOT_ASKED_FOR}"
 )
-"""Why a plan does not know a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +95,17 @@ class ClusteringPlan:
     left_out: tuple[Decision, ...]
     others: int = field(default=0, compare=False)
     """How many more live files the table has, which this plan did not need to know. Not saved."""
+    has_more: bool = field(default=False, compare=False)
+    """Whether some of these may be rewritten too, by later passes. Not saved."""
 
     @property
     def bytes(self) -> int:
         return sum(group.bytes for group in self.groups)
+
+    @property
+    def why_others(self) -> str:
+        """Why this plan does not know the others."""
+        return _FOR_LATER if self.has_more else _NOT_ASKED_FOR
 
     def explain(self) -> str:
         """Return the plan as aligned lines: each group with its reasons, then each file left out and why.
@@ -131,7 +138,7 @@ class ClusteringPlan:
         counts = Counter(it.reason for it in self.left_out)
         lines += [f"  {count:,} files: {reason}" for reason, count in sorted(counts.items()) if count > 1]
         if self.others:
-            lines.append(f"  {self.others:,} files: {OTHERS}")
+            lines.append(f"  {self.others:,} files: {self.why_others}")
         lines += table(
             "<<><",
             ("partition", "path", "bytes", "why"),

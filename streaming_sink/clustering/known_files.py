@@ -38,6 +38,15 @@ NONE_UNFIT: Mapping[str, str] = {}
 NONE_WAITING = frozenset[TablePartition]()
 
 
+@dataclass(frozen=True)
+class KnownFiles:
+    """The files of a head that a plan knows; see `known_files`."""
+
+    files: list[TableFile]
+    has_more: bool
+    """Whether others, which may be rewritten too, were left for later passes."""
+
+
 def known_files(
     head: Head,
     policy: ClusteringPolicy,
@@ -45,7 +54,7 @@ def known_files(
     unfit: Mapping[str, str] = NONE_UNFIT,
     waiting: Collection[TablePartition] = NONE_WAITING,
     enough_bytes: int = 0,
-) -> list[TableFile]:
+) -> KnownFiles:
     """Return the live files of the head on which a plan depends: data files with their bounds on the policy's
     sort columns, where these decide something, and, for a policy that rewrites file by file, with what there
     is to change in them; and all delete files, which no plan takes. Of the other data files some, so that the
@@ -56,26 +65,29 @@ def known_files(
     milliseconds; for a name that is not ours, the time of the first snapshot from its sequence number on.
 
     Reads the manifests that may hold such files, by their names and their list (R35): where these are wrong,
-    a file is missed and stays as it is. Those of the newest files come first, and no more are read once a
-    plan has `enough_bytes` to rewrite (`PlanBound`): later passes find older files. ValueError for a column
-    to encrypt that the table lacks.
+    a file is missed and stays as it is. Where the plan strategies judge each file by itself, those of the
+    newest files come first, and no more are read once a plan has enough to rewrite, of `enough_bytes` that a
+    pass may read (`PlanBound`): later passes find older files. ValueError for a column to encrypt that the
+    table lacks.
     """
     view = FileView(head, policy, reserved, unfit, waiting)
     files: dict[str, TableFile] = {}
     holding: dict[str, ManifestFile] = {}
-    selection, explained = _selection(view, candidates(policy, _specs(head))), 0
+    chosen = candidates(policy, _specs(head))
+    selection, explained, has_more = _selection(view, chosen), 0, False
     bound = PlanBound(policy, enough_bytes)
-    for manifest, live in head.select(selection, newest_first=bound.is_bounded):
+    for manifest, live in head.select(selection, newest_first=chosen.is_exact):
         if not selection.takes(live) and not head.has_deletes(live):
             if explained == _EXPLAINED:
                 continue
             explained += 1
         file = files[live.location] = view.of(live)
         holding[live.location] = manifest
-        if selection.takes(live) and bound.is_enough_with(file):
+        if chosen.is_exact and selection.takes(live) and bound.is_enough_with(file):
+            has_more = True
             break
     files |= view.with_entries(files, holding)
-    return [*files.values(), *map(view.of, head.delete_files())]
+    return KnownFiles([*files.values(), *map(view.of, head.delete_files())], has_more)
 
 
 def count_data_files(head: Head) -> int:

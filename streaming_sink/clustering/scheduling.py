@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from planners.clustering.plan import OTHERS, ClusteringPlan, partition_text
+from planners.clustering.plan import ClusteringPlan, partition_text
 from planners.clustering.planner import plan_clustering
 from planners.model import Decision, FileContent, FillVerdict, TableFile
 from streaming_sink.clustering.known_files import count_data_files, known_files
@@ -56,10 +56,11 @@ def plan_pass(
         unfit = {path: why for path, why in seen.items() if why is not None}
         room = Room() if rewrites is None else rewrites.room(head, asked.policy.small_file_bytes)
         reserved = reservations.files(head)
-        files = known_files(head, asked.policy, reserved, unfit, room.waiting, asked.max_bytes)
-        plan = plan_clustering(files, head.metadata.last_updated_ms, asked.policy)
-        known = sum(it.content is FileContent.DATA for it in files)
-        return replace(_bounded(plan, asked.max_bytes, files), others=count_data_files(head) - known)
+        known = known_files(head, asked.policy, reserved, unfit, room.waiting, asked.max_bytes)
+        plan = plan_clustering(known.files, head.metadata.last_updated_ms, asked.policy)
+        others = count_data_files(head) - sum(it.content is FileContent.DATA for it in known.files)
+        plan = _bounded(plan, asked.max_bytes, known.files)
+        return replace(plan, others=others, has_more=known.has_more and others > 0)
 
     while True:
         plan = table.on_head(planned)
@@ -96,9 +97,9 @@ def schedule_pass(
 
 def why_nothing(plan: ClusteringPlan) -> str:
     """Return why a plan has no groups: the reasons that most files have."""
-    reasons = (Counter(it.reason for it in plan.left_out) + Counter({OTHERS: plan.others})).most_common(
-        _REASONS
-    )
+    reasons = (
+        Counter(it.reason for it in plan.left_out) + Counter({plan.why_others: plan.others})
+    ).most_common(_REASONS)
     listed = "; ".join(f"{count:,} files: {reason}" for reason, count in reasons)
     return f"nothing to do: {listed or 'the table has no files'}"
 

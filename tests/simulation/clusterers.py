@@ -103,7 +103,7 @@ class _Clusterer:
     def _plan(self, head: Head) -> dict[str, Any]:
         reserved = self._reservations.files(head)
         if has_planner(self._sim.seed):
-            files = known_files(head, _POLICY, reserved)
+            files = known_files(head, _POLICY, reserved).files
             plan = plan_clustering(files, head.metadata.last_updated_ms, _POLICY)
             self._sim.met["planned by the planner"] += bool(plan.groups)
             return replace(plan, left_out=()).to_dict()

@@ -158,7 +158,7 @@ def drop_columns(table):
 
 def plan_of(table, **policy):
     asked = ClusteringPolicy(**{**SIZES, "overlap_at_least": 2, **policy})
-    return plan_clustering(known_files(table.head, asked, {}), 0, asked)
+    return plan_clustering(known_files(table.head, asked, {}).files, 0, asked)
 
 
 def carry_out(table, plan, **how):

@@ -37,7 +37,7 @@ SORTED = ClusteringPolicy(sort_by=["id"], target_file_bytes=100_000, small_file_
 
 
 def _plan(head: Head, policy: ClusteringPolicy = POLICY) -> ClusteringPlan:
-    return plan_clustering(known_files(head, policy, {}), 1, policy)
+    return plan_clustering(known_files(head, policy, {}).files, 1, policy)
 
 
 def _file(
@@ -203,7 +203,7 @@ def test_only_manifests_of_files_that_are_compared_are_read_for_their_bounds(age
         aged.table.head.write_copies()
     table, store = _opened(aged)
     policy = replace(SORTED, select=All())
-    full = [it for it in known_files(table.head, policy, {}) if it.bytes >= 1_400]
+    full = [it for it in known_files(table.head, policy, {}).files if it.bytes >= 1_400]
     assert (len(full), store.manifests()) == (40, 11), "four full files in order are enough to overlap"
     table, store = _opened(aged)
     known_files(table.head, replace(policy, overlap_at_least=5), {})
@@ -252,7 +252,8 @@ def unsorted(monkeypatch: pytest.MonkeyPatch) -> Lake:
 
 
 def _known(table: Table, policy: ClusteringPolicy = SORTED, **given: Any) -> list[str]:
-    return [file.path for file in known_files(table.head, policy, **{"reserved": {}, **given})]
+    known = known_files(table.head, policy, **{"reserved": {}, **given})
+    return [file.path for file in known.files]
 
 
 def test_a_plan_compares_the_newest_files_that_are_not_in_order(unsorted: Lake) -> None:
@@ -292,6 +293,8 @@ def test_a_plan_that_joins_knows_the_newest_files_that_make_enough_groups(unsort
         "looked at twelve files, and at twice"
     )
     few = replace(POLICY, max_groups=1)
+    assert len(_known(unsorted.open(), few, enough_bytes=20_000)) == 40, "four files in all are not worth it"
+    few = replace(POLICY, max_groups=1, max_group_files=4)
     assert len(_known(unsorted.open(), few, enough_bytes=20_000)) == 20
 
 

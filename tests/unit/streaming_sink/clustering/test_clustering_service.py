@@ -76,7 +76,7 @@ def _id(time_ms):
 
 
 def _known(table, policy=SORTED, reserved=None):
-    (known,) = known_files(table.head, policy, reserved or {})
+    (known,) = known_files(table.head, policy, reserved or {}).files
     return known
 
 

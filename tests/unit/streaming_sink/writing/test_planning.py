@@ -379,7 +379,7 @@ def test_a_clustering_plan_says_why_files_with_deletes_are_left_out():
     positions = lake.add_delete_file(1, paths=(files[0].file_path, files[0].file_path), rows=5)
     values = lake.add_delete_file(2, content=DataFileContent.EQUALITY_DELETES)
     policy = ClusteringPolicy(target_file_bytes=100_000, small_file_bytes=1_400)
-    known = {file.path: file for file in known_files(lake.open().head, policy, {})}
+    known = {file.path: file for file in known_files(lake.open().head, policy, {}).files}
     assert [(known[file.file_path].bytes, known[file.file_path].rows) for file in files] == [
         (500, 5),
         (1000, 10),
