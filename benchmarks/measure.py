@@ -80,7 +80,8 @@ def _workers() -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # the process has ended
             parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if b"benchmarks.waiting_daemon" in (folder / "cmdline").read_bytes():
+            # The command line of the JVM names the module too, as a setting.
+            if b"\0-m\0benchmarks.waiting_daemon\0" in (folder / "cmdline").read_bytes():
                 of_daemon.add(int(folder.name))
     return [it for it in of_daemon if parents[it] in of_daemon and is_below(it, parents)]
 
