@@ -24,6 +24,7 @@ from streaming_sink.table.parquet_properties import leaf_names
 from streaming_sink.table.planned_files import planned_file
 from streaming_sink.tasks.clustering.row_strategy import FileByFileStrategy, StaleReason
 from streaming_sink.tasks.clustering.strategies import make_strategy
+from streaming_sink.tasks.encryption import KeyNames
 from timeline import names
 from timeline.manifests.contents import count_live, is_data
 from timeline.manifests.entries import LiveFile
@@ -54,6 +55,8 @@ def known_files(
     unfit: Mapping[str, str] = NONE_UNFIT,
     waiting: Collection[TablePartition] = NONE_WAITING,
     enough_bytes: int = 0,
+    *,
+    has_keys: bool = True,
 ) -> KnownFiles:
     """Return the live files of the head on which a plan depends: data files with their bounds on the policy's
     sort columns, where these decide something, and, for a policy that rewrites file by file, with what there
@@ -61,7 +64,8 @@ def known_files(
     plan says why it left them out.
 
     `reserved`: location → the plan that has it; `unfit`: location → why the file cannot be read; no file of a
-    partition that is `waiting` is taken. `committed_at` is the time that begins the file's id, in
+    partition that is `waiting` is taken, and none that is encrypted by another writer, or that
+    is encrypted at all where the pass has no keys. `committed_at` is the time that begins the file's id, in
     milliseconds; for a name that is not ours, the time of the first snapshot from its sequence number on.
 
     Reads the manifests that may hold such files, by their names and their list (R35): where these are wrong,
@@ -70,7 +74,7 @@ def known_files(
     pass may read (`PlanBound`): later passes find older files. ValueError for a column to encrypt that the
     table lacks.
     """
-    view = FileView(head, policy, reserved, unfit, waiting)
+    view = FileView(head, policy, reserved, unfit, waiting, has_keys)
     files: dict[str, TableFile] = {}
     holding: dict[str, ManifestFile] = {}
     chosen = candidates(policy, _specs(head))
@@ -138,6 +142,8 @@ def _comparable(partition: Partition) -> TablePartition:
 
 _ANOTHER_ORDER = "another order"
 _WAITS = "another engine rewrites files of its partition, and a pass of the stream leaves it room for a while"
+_ENCRYPTED = "is encrypted, and the pass has no keys"
+_ENCRYPTED_BY_OTHERS = "is encrypted by another writer, whose keys are not known"
 
 
 @dataclass(frozen=True)
@@ -149,6 +155,7 @@ class FileView:
     reserved: Mapping[str, str]
     unfit: Mapping[str, str]
     waiting: Collection[TablePartition]
+    has_keys: bool = True
 
     def of(self, file: LiveFile) -> TableFile:
         """Return a file as far as it is known without its manifest's entry."""
@@ -158,11 +165,18 @@ class FileView:
         is_waiting = bool(self.waiting) and partition_of(known) in self.waiting
         return replace(
             known,
-            unfit=_WAITS if is_waiting else self.unfit.get(file.location),
+            unfit=_WAITS if is_waiting else self.unfit.get(file.location) or self._why_locked(file),
             clustered_by=order,
             level=level,
             committed_at=self._committed_at(file),
         )
+
+    def _why_locked(self, file: LiveFile) -> str | None:
+        if file.key_metadata is None:
+            return None
+        if not self.has_keys:
+            return _ENCRYPTED
+        return _ENCRYPTED_BY_OTHERS if KeyNames.from_bytes(file.key_metadata) is None else None
 
     def with_entries(
         self, files: Mapping[str, TableFile], holding: Mapping[str, ManifestFile]

@@ -149,7 +149,9 @@ def run_pass(
     try:
         table.refresh()
         reports += take_over(session, table, settings.execution, watch)
-        scheduled = schedule_pass(table, reservations, settings, rewrites)
+        scheduled = schedule_pass(
+            table, reservations, settings, rewrites, executes=clustering.run != ELSEWHERE
+        )
         if not isinstance(scheduled, Scheduled):
             return [*reports, nothing_to_do(location, scheduled)]
         plan_id = scheduled.plan_id

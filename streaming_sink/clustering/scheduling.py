@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from planners.clustering.plan import ClusteringPlan, partition_text
 from planners.clustering.planner import plan_clustering
+from planners.clustering.strategies import traits
 from planners.model import Decision, FileContent, FillVerdict, TableFile
 from streaming_sink.clustering.known_files import count_data_files, known_files
 from streaming_sink.clustering.options import Pass
@@ -41,14 +42,22 @@ class Scheduled:
 
 
 def plan_pass(
-    table: Table, reservations: Reservations, asked: Pass, rewrites: ForeignRewrites | None = None
+    table: Table,
+    reservations: Reservations,
+    asked: Pass,
+    rewrites: ForeignRewrites | None = None,
+    *,
+    executes: bool = False,
 ) -> ClusteringPlan:
     """Return the plan of a pass on the newest head that this process has seen.
 
     Where other engines may rename columns, each of their files that the plan takes is opened once; the plan
-    leaves alone what cannot be read. `rewrites`: leave room for other engines, too. ValueError for a column
-    that the table lacks.
+    leaves alone what cannot be read. `rewrites`: leave room for other engines, too. `executes`: the
+    caller executes the plan, so that without keys it takes no encrypted file; another executor may have them.
+    ValueError for a column that the table lacks.
     """
+    sets_keys = traits(asked.policy.strategy.name).sets_keys  # no pass of it is executed without
+    has_keys = not executes or sets_keys or asked.execution.keys is not None
     seen: dict[str, str | None] = {}
 
     def planned(head: Head) -> ClusteringPlan:
@@ -56,7 +65,9 @@ def plan_pass(
         unfit = {path: why for path, why in seen.items() if why is not None}
         room = Room() if rewrites is None else rewrites.room(head, asked.policy.small_file_bytes)
         reserved = reservations.files(head)
-        known = known_files(head, asked.policy, reserved, unfit, room.waiting, asked.max_bytes)
+        known = known_files(
+            head, asked.policy, reserved, unfit, room.waiting, asked.max_bytes, has_keys=has_keys
+        )
         plan = plan_clustering(known.files, head.metadata.last_updated_ms, asked.policy)
         others = count_data_files(head) - sum(it.content is FileContent.DATA for it in known.files)
         plan = _bounded(plan, asked.max_bytes, known.files)
@@ -74,14 +85,19 @@ def plan_pass(
 
 
 def schedule_pass(
-    table: Table, reservations: Reservations, asked: Pass, rewrites: ForeignRewrites | None = None
+    table: Table,
+    reservations: Reservations,
+    asked: Pass,
+    rewrites: ForeignRewrites | None = None,
+    *,
+    executes: bool,
 ) -> Scheduled | ClusteringPlan:
     """Plan a pass and save the plan. A plan without groups is returned unsaved: it has the reasons.
 
     Plans again where another scheduler was first with some of the files. Raises as `Table.commit`.
     """
     for tries in range(1, _TRIES + 1):
-        plan = plan_pass(table, reservations, asked, rewrites)
+        plan = plan_pass(table, reservations, asked, rewrites, executes=executes)
         if not plan.groups:
             return plan
         # Every sink reads the plan for its reservations: the files that it leaves alone are not worth the

@@ -47,7 +47,7 @@ def schedule(table: AnyTable, **options: Unpack[PassOptions]) -> Scheduled | Non
     Raises as `plan`, and as a commit does.
     """
     asked, opened = pass_of(**options), as_table(table).open()
-    scheduled = _scheduled(opened, asked)
+    scheduled = _scheduled(opened, asked, executes=False)
     return scheduled if isinstance(scheduled, Scheduled) else None
 
 
@@ -94,7 +94,7 @@ def schedule_and_execute(
     place = as_table(table)
     opened = place.open()
     report: ClusterReport | None
-    if isinstance(scheduled := _scheduled(opened, asked), ClusterReport):
+    if isinstance(scheduled := _scheduled(opened, asked, executes=True), ClusterReport):
         report = scheduled
     else:
         report = execute_plan(session, opened, scheduled.plan_id, asked.execution)
@@ -102,9 +102,9 @@ def schedule_and_execute(
     return replace(report, table=place.called(report.table))
 
 
-def _scheduled(table: Table, asked: Pass) -> Scheduled | ClusterReport:
+def _scheduled(table: Table, asked: Pass, *, executes: bool) -> Scheduled | ClusterReport:
     """Return the plan that was saved, or the report, which is logged too, that there is nothing to do."""
-    scheduled = schedule_pass(table, Reservations(table.store), asked)
+    scheduled = schedule_pass(table, Reservations(table.store), asked, executes=executes)
     if isinstance(scheduled, Scheduled):
         return scheduled
     report = nothing_to_do(table.store.location, scheduled)

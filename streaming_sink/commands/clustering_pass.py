@@ -11,7 +11,7 @@ from planners.clustering.policy import PlanStrategy
 from planners.clustering.selection import plan_strategy
 from streaming_sink import clustering
 from streaming_sink.clustering.options import Pass, PassOptions, execution_of, pass_of
-from streaming_sink.clustering.scheduling import Scheduled, schedule_pass, why_nothing
+from streaming_sink.clustering.scheduling import Scheduled, plan_pass, schedule_pass, why_nothing
 from streaming_sink.clustering.where import partitions_where
 from streaming_sink.commands.pass_flags import NUMBERS, SIZES, flag
 from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
@@ -60,8 +60,9 @@ class Call:
         return cast("PassOptions", options)
 
     def only_plan(self, options: PassOptions) -> int:
-        """Plan a pass, and change nothing."""
-        self.plan = clustering.plan(self.table, **options)
+        """Plan a pass as it would be executed here, and change nothing."""
+        asked, table = pass_of(**options), self.table.open()
+        self.plan = plan_pass(table, Reservations(table.store), asked, executes=True)
         self.say(self.plan.explain())
         return DONE
 
@@ -70,7 +71,7 @@ class Call:
         asked, table = pass_of(**options), self.table.open()
         if execute:
             _check_keys(asked)
-        scheduled = schedule_pass(table, Reservations(table.store), asked)
+        scheduled = schedule_pass(table, Reservations(table.store), asked, executes=execute)
         if not isinstance(scheduled, Scheduled):
             self.why = why_nothing(scheduled)
             self.say(self.why)
