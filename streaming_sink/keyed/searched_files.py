@@ -149,9 +149,10 @@ def reused_names(head: Head) -> Callable[[str], bool] | None:
     the rows before. In a catalog other engines may have added such files, as Spark's `add_files` does; what
     they write themselves is below the folders that the table names. None where no file has such a location.
     """
-    if not allows_references(head) and not head.version.is_shared:
+    is_shared = head.version.is_shared
+    if not allows_references(head) and not is_shared:
         return None
-    named = (head.properties.get(name) for name in _DATA_FOLDERS)
+    named = (head.properties.get(name) for name in _DATA_FOLDERS if is_shared)
     own = tuple(f"{folder.rstrip('/')}/" for folder in (head.metadata.location, *named) if folder)
     return lambda location: not location.startswith(own)
 

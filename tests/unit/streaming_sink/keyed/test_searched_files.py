@@ -203,8 +203,12 @@ def test_files_are_in_the_runs_of_their_partitions_where_keys_are_unique_in_each
     assert (covered.run, index.part(run, covered.live).files) == (run, [keyed[3], keyed[1]])
 
 
-def test_a_file_by_reference_is_scanned_whatever_a_run_says_of_its_name(lake: Lake) -> None:
-    """Its owner may write other rows under the name, as many, once the table has the file no more."""
+@pytest.mark.parametrize("stated", [None, "drop"])
+def test_a_file_by_reference_is_scanned_whatever_a_run_says_of_its_name(stated: str | None) -> None:
+    """Its owner may write other rows under the name, as many, once the table has the file no more. No engine
+    writes to a table at a location, wherever its properties say.
+    """
+    lake = Lake(table_properties={"write.data.path": MemoryStore(stated).location} if stated else None)
     own, theirs = lake.file(), data_file(MemoryStore("drop").uri("latest.parquet"), 10, partition=Record(0))
     lake.table.commit([AllowReferences()])
     lake.table.commit([Append((own, theirs))])
