@@ -143,10 +143,10 @@ SWITCHES = (
     Switch("R4", "another object is read than the one that was listed", VersionFiles, "latest",
            "stored.identity == listed", "True", stormy=True),
     Switch("R4", "an unlisted winner decides that there is nothing to do", publish._Run, "attempt",
-           "if candidate is None:\n            if self.attempts > 1:",
+           "if candidate is None:\n        if self.attempts > 1:",
            "if candidate is None and self.winner is not None:\n"
-           "            return Unneeded(self.log.head(self.winner))\n"
-           "        if candidate is None:\n            if self.attempts > 1:", stormy=True),
+           "        return Unneeded(self.log.head(self.winner))\n"
+           "    if candidate is None:\n        if self.attempts > 1:", stormy=True),
     Switch("R5", "the hint is set back", VersionFiles, "write_hint",
            "if hinted is None or hinted < number:", "if True:"),
     Switch("R20", "a version file is put after a look, not created if absent", settling, "settle_slot",

@@ -56,7 +56,9 @@ class Lost:
     doubtful: bool = False
     """The candidate may have been in the lineage after all: `CommitLog.find_landed` decides."""
     may_land: bool = False
-    """A request without an answer may still bring it there, until another commit has its number."""
+    """A request without an answer may still bring it there, until others have its number, and main is not
+    empty any more.
+    """
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from timeline.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     MissingMetadataError,
-    StoreUnavailableError,
     TimelineError,
 )
 from timeline.slots.retrying import retrying
@@ -83,20 +82,24 @@ def publish_version(
     decides on each head whether there is still something to do, and raises where it no longer fits.
 
     Raises CommitStateUnknownError when the deadline passes while a request's effect is unknown, or a loss in
-    doubt: nothing was deleted, and the same batch, tried again, finds out. Raises CommitConflictError when it
-    passes after lost races only: nothing is live. StoreUnavailableError: the store refused a create that it
-    had not seen before, or the reload after a lost race; nothing of this commit is live.
+    doubt, and when an attempt fails while an earlier one may still land: nothing was deleted, and the same
+    batch, tried again, finds out. Raises CommitConflictError when it passes after lost races only: nothing is
+    live. StoreUnavailableError: the store refused a create that it had not seen before, or the reload after a
+    lost race; nothing of this commit is live.
     """
     give_up_at = log.environment.monotonic() + deadline_seconds
     run = _Run(log, build, judge, give_up_at, seen_at, head)
     try:
         return retrying(log.environment, _LostError, give_up_at, _wait_for_turn)(run.attempt)
-    except (_LostError, StoreUnavailableError) as failure:
+    except CommitStateUnknownError:
+        raise
+    except Exception as failure:
+        # It is of the last attempt. An earlier one may be in the lineage, or come there.
         landed = run.find_landed() if run.doubtful else None
         if landed is not None:
             return landed
         run.check_none_may_land(failure)
-        if isinstance(failure, StoreUnavailableError):
+        if not isinstance(failure, _LostError):
             raise
         raise CommitConflictError(
             f"lost {run.attempts} races in {deadline_seconds:.0f} s; nothing of this commit is live. Fewer"
@@ -123,25 +126,21 @@ class _Run:
     doubtful: list[Candidate] = field(default_factory=list)
     """Attempts that lost, unless the newest head turns out to descend from one of them."""
     unanswered: list[Candidate] = field(default_factory=list)
-    """Those that may still land, while the newest head has the number of their base."""
+    """Those that may still land, while `_may_follow` says so of the newest head."""
 
     def attempt(self) -> Published | Unneeded:
         """Build on the best head that is known, and publish. Raise _LostError after a lost race."""
         began = self.log.environment.monotonic()
         self.attempts += 1
-        try:
-            # The winner is mostly the head. Where it is not, only the log finds the head.
-            candidate = None if self.winner is None else self._build_on_unconfirmed(self.winner)
-            if candidate is None:
-                if self.attempts > 1:
-                    landed = self.find_landed()
-                    if landed is not None:
-                        return landed
-                    self.doubtful = self._find_unanswered()
-                candidate = self._build_on_confirmed()
-        except Exception as failure:
-            self.check_none_may_land(failure)
-            raise
+        # The winner is mostly the head. Where it is not, only the log finds the head.
+        candidate = None if self.winner is None else self._build_on_unconfirmed(self.winner)
+        if candidate is None:
+            if self.attempts > 1:
+                landed = self.find_landed()
+                if landed is not None:
+                    return landed
+                self.doubtful = self._find_unanswered()
+            candidate = self._build_on_confirmed()
         if candidate is None:
             self.check_none_may_land(None)
             return Unneeded(self.head)
@@ -178,8 +177,7 @@ class _Run:
             ) from cause
 
     def _find_unanswered(self) -> list[Candidate]:
-        number = None if self.head is None else self.head.number
-        return [it for it in self.unanswered if it.base is not None and it.base.number == number]
+        return [] if self.head is None else [it for it in self.unanswered if _may_follow(it, self.head)]
 
     def _build_on_confirmed(self) -> Candidate | None:
         """Build on a confirmed head; where a file of it is missing, on the head that has replaced it."""
@@ -214,6 +212,19 @@ class _Run:
         if winner is not None and not all(is_beside(winner, each) for each in self.doubtful):
             winner = None
         self.winner, self.lost_on = winner, candidate.base
+
+
+def _may_follow(candidate: Candidate, head: Head) -> bool:
+    """Return whether a request without an answer may still bring a candidate into a table of which this is
+    the newest head, where others set back what else its base had.
+
+    A commit that takes the number of the candidate keeps it out; but servers compare no number of a snapshot
+    without a parent, which lands for as long as main has none.
+    """
+    base = candidate.base
+    if base is None:
+        return False
+    return base.number == head.number or (base.snapshot is None and head.snapshot is None)
 
 
 def _wait_for_turn(state: RetryCallState) -> float:

@@ -151,8 +151,8 @@ def _log(metadata: TableMetadata) -> frozenset[str]:
 
 
 def _check_snapshots(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> None:
-    """Raise CommitFailedException for a snapshot whose number is taken, or whose time others have passed, as
-    Iceberg's own servers do. pyiceberg compares no times, and no number of a snapshot without a parent.
+    """Raise CommitFailedException for a snapshot whose number is taken, or whose time others have passed.
+    pyiceberg compares no times and, as Iceberg's own servers, no number of a snapshot without a parent.
     """
     last = getattr(metadata, "last_sequence_number", 0)  # format version 1 has none
     earliest = newest_ms(metadata) - _CLOCKS_DIFFER_MS

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import BadRequestError, CommitFailedException, ServerError
 from pyiceberg.table import CommitTableResponse
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 
 from tests.unit.timeline.logs import kinds
 from tests.unit.timeline.logs.kinds import CatalogKind
@@ -231,6 +233,65 @@ def test_a_commit_that_lands_after_minutes_on_a_table_that_was_set_back_is_found
     assert kind.rows() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("lasts", [False, True])
+def test_an_attempt_that_fails_does_not_say_that_an_earlier_one_has(
+    kind: CatalogKind, monkeypatch: pytest.MonkeyPatch, lasts: bool
+) -> None:
+    """The first one lands after all, when the second is sent; then the table cannot be read, for a moment."""
+    table = kind.create()
+    for row in (1, 2):
+        table.commit([Append((kind.file([row]),))])
+    newest_id = table.head.metadata.current_snapshot_id
+    send, newest, late = kinds._Answering.commit_table, CatalogLog.newest, list[Callable[[], Any]]()
+
+    def commit(self: Any, *arguments: Any) -> Any:
+        monkeypatch.setattr(kinds._Answering, "commit_table", send)
+        if not late:
+            _roll_back(kind)
+            late.append(lambda: send(self, *arguments))
+            monkeypatch.setattr(kinds._Answering, "commit_table", commit)
+            raise ServerError("504")
+        kind.read().manage_snapshots().set_current_snapshot(newest_id).commit()
+        late[0]()
+        monkeypatch.setattr(CatalogLog, "newest", damaged)
+        raise CommitFailedException("409")
+
+    def damaged(self: Any, **named: Any) -> Any:
+        if not lasts:
+            monkeypatch.setattr(CatalogLog, "newest", newest)
+        raise CorruptTableError("no list")
+
+    monkeypatch.setattr(kinds._Answering, "commit_table", commit)
+    if lasts:
+        table.deadline_seconds = 20
+        with pytest.raises(CommitStateUnknownError, match="no list"):
+            table.commit([Append((kind.file([3]),))])
+    else:
+        assert isinstance(table.commit([Append((kind.file([3]),))]), Committed)
+    monkeypatch.undo()
+    assert kind.rows() == [1, 2, 3]
+
+
+def test_a_commit_to_an_empty_table_may_land_though_others_have_its_number(
+    kind: CatalogKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No server compares the number of a snapshot without a parent, and a branch leaves main empty."""
+    table, late = kind.create(), list[Any]()
+
+    def commit(self: Any, *arguments: Any) -> Any:
+        if late:
+            raise BadRequestError("400")
+        late.extend(arguments)
+        _branch_off_nothing(kind)
+        raise ServerError("504")
+
+    monkeypatch.setattr(kinds._Answering, "commit_table", commit)
+    with pytest.raises(CommitStateUnknownError, match="may land yet"):
+        table.commit([Append((kind.file([1]),))])
+    kind.beside().commit_table(*late)
+    assert kind.rows() == [1]
+
+
 def test_a_commit_that_landed_and_was_rolled_back_since_counts_as_committed(
     kind: CatalogKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -444,6 +505,28 @@ def _write_to_a_branch(kind: CatalogKind) -> None:
     table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "other").commit()
     rows = pa.table({"id": [100], "p": [0]}, schema=pa.schema([("id", pa.int64()), ("p", pa.int32())]))
     kind.read().append(rows, branch="other")
+
+
+def _branch_off_nothing(kind: CatalogKind) -> None:
+    """Add a snapshot to a branch while main has none, as another engine does."""
+    table = kind.read()
+    added = Snapshot(
+        snapshot_id=7,
+        sequence_number=1,
+        timestamp_ms=table.metadata.last_updated_ms,
+        manifest_list=f"{table.location()}/metadata/theirs.avro",
+        summary=Summary(Operation.APPEND),
+        schema_id=table.schema().schema_id,
+    )
+    ref = SetSnapshotRefUpdate(
+        ref_name="other",
+        type="branch",
+        snapshot_id=7,
+        max_ref_age_ms=None,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
+    )
+    table.catalog.commit_table(table, (), (AddSnapshotUpdate(snapshot=added), ref))
 
 
 def _add_and_expire_all_others(kind: CatalogKind) -> None:
