@@ -42,7 +42,7 @@ def _left_small(policy: ClusteringPolicy, *, knows_all: bool) -> int:
     of which each has fewer groups.
     """
     live, number = dict[str, TableFile](), 0
-    for _ in range(150):
+    for _ in range(60):
         for _ in range(4):
             for partition in range(10):
                 number += 1
@@ -87,3 +87,13 @@ def test_a_plan_that_sorts_looks_past_files_that_are_alone_in_their_partitions()
 def test_groups_that_cannot_grow_are_enough(size: int, options: dict[str, object]) -> None:
     policy = _policy(sort_by=["key"], **options)
     assert len(_known(_spread(2, size, 2_000), policy, 1_000)) == _LEAST
+
+
+def test_a_plan_needs_no_more_than_its_groups_can_hold() -> None:
+    files, policy = _spread(2, 300, 2_000), _policy(sort_by=["key"])
+    assert len(_known(files, policy, 50_000)) == _LEAST, "a group of 900 bytes, where a pass may read 50,000"
+
+
+def test_a_full_file_alone_in_its_partition_is_worth_a_group() -> None:
+    policy = _policy(sort_by=["key"], select=All(), max_groups=10, max_group_bytes=4_000)
+    assert len(_known(_spread(100, 700, 2_000), policy, 1_000)) == _LEAST
