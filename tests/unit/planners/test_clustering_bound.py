@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+from dataclasses import replace
+
 import pytest
 
 from planners.clustering import bound
@@ -97,3 +101,39 @@ def test_a_plan_needs_no_more_than_its_groups_can_hold() -> None:
 def test_a_full_file_alone_in_its_partition_is_worth_a_group() -> None:
     policy = _policy(sort_by=["key"], select=All(), max_groups=10, max_group_bytes=4_000)
     assert len(_known(_spread(100, 700, 2_000), policy, 1_000)) == _LEAST
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_passes_of_plans_that_know_a_part_leave_nothing_that_a_plan_of_all_files_takes(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bound, "LEAST_FILES", 50)
+    dice = random.Random(seed)
+    policy = ClusteringPolicy(
+        sort_by=dice.choice([["key"], []]),
+        select=All(),
+        target_file_bytes=100,
+        small_file_bytes=60,
+        max_group_bytes=dice.choice([100, 250, 400]),
+        max_groups=dice.choice([1, 3, 10]),
+        max_group_files=dice.choice([2, 5, 50]),
+        overlap_at_least=dice.choice([2, 4]),
+    )
+    partitions, enough_bytes = dice.choice([1, 3, 40, 150]), dice.choice([400, 1_000])
+    live = {}
+    for number in range(dice.choice([100, 200])):
+        order, size = dice.choice([policy.order, None]), dice.choice([1, 5, 20, 59, 61, 99])
+        file = _file(number, dice.randrange(partitions), size, order)
+        live[file.path] = file
+    made = itertools.count(1_000)
+    while groups := plan_clustering(_known(live, policy, enough_bytes), 0, policy).groups:
+        for group in groups:
+            inputs = [live.pop(path) for path in group.inputs]
+            for part in range(group.output_files):
+                share = group.bytes * (part + 1) // group.output_files
+                share -= group.bytes * part // group.output_files
+                number = next(made)
+                assert number < 5_000, "the passes do not come to an end"
+                file = _file(number, inputs[0].partition[0], share, group.order)
+                live[file.path] = replace(file, level=group.level)
+    assert not plan_clustering(live.values(), 0, policy).groups
