@@ -26,7 +26,7 @@ from timeline import properties
 from timeline.catalogs.answers import is_refusal, unclear
 from timeline.catalogs.catalog_draft import CatalogDraft
 from timeline.catalogs.catalog_version import CatalogVersion
-from timeline.catalogs.loaded import is_older, no_io, read_loaded
+from timeline.catalogs.loaded import is_older, may_name, no_io, read_loaded
 from timeline.catalogs.memory import check_memory
 from timeline.catalogs.state_files import StateFiles
 from timeline.catalogs.updates import CatalogCommit, catalog_commit, may_pass, without_expiry
@@ -177,7 +177,7 @@ class CatalogLog:
             except (StoreUnavailableError, MissingMetadataError) as failure:
                 raise StillUnknownError from failure
             except (CorruptTableError, UnsupportedTableError) as failure:
-                if not in_doubt:
+                if not (in_doubt or may_name(self.catalog, self.identifier, candidate.head.version)):
                     raise
                 raise self._unknown(candidate, failure) from failure
             if head.number != base.number or not may_pass(commit, head.metadata):

@@ -4,17 +4,23 @@ which of two answers is the older one, since a cache may answer a load with an o
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
 
 from timeline import properties
+from timeline.catalogs.answers import unclear
 from timeline.catalogs.catalog_version import CatalogVersion
 from timeline.catalogs.state_files import StateFiles
-from timeline.errors import UnsupportedTableError
+from timeline.errors import TimelineError, UnsupportedTableError
+from timeline.retention.policy import commit_of
 from timeline.versions.head import Head
 from timeline.versions.listing import read_head
+from timeline.versions.version_file import Version
 
 
 def read_loaded(metadata: TableMetadata, place: str, state_files: StateFiles, name: str) -> Head:
@@ -69,6 +75,16 @@ def is_as_built(now: TableMetadata, base: TableMetadata) -> bool:
         and now.current_schema_id == base.current_schema_id
         and now.default_spec_id == base.default_spec_id
     )
+
+
+def may_name(catalog: Catalog, identifier: tuple[str, ...], version: Version) -> bool:
+    """Return whether a table may have the commit of a version, though no head can be made of it: False where
+    its metadata are shown, and have no such snapshot.
+    """
+    with suppress(NoSuchTableError, TimelineError, *unclear()):
+        known = catalog.load_table(identifier).metadata.snapshots
+        return any(commit_of(snapshot) == version.commit_id for snapshot in known)
+    return True
 
 
 @cache

@@ -394,6 +394,22 @@ def test_a_table_that_cannot_be_read_while_attempts_are_in_doubt_leaves_them_unk
     assert str(error) in str(found.error)
 
 
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_refusal_of_a_table_that_cannot_be_read_is_not_believed_where_the_commit_is_there(
+    kind: CatalogKind, monkeypatch: pytest.MonkeyPatch, landed: bool
+) -> None:
+    """The first of two requests of a proxy has landed, and then others have made it format version 3."""
+    table = kind.create()
+    answer(kind, monkeypatch, Raising(CommitFailedException("409"), landed=landed))
+
+    def unreadable(*_: Any, **__: Any) -> Any:
+        raise UnsupportedTableError("format version 3")
+
+    monkeypatch.setattr(CatalogLog, "newest", unreadable)
+    with pytest.raises(CommitStateUnknownError if landed else UnsupportedTableError, match="version 3"):
+        table.commit([Append((kind.file([1]),))])
+
+
 def _no_judge(*_: Any) -> Any:
     raise AssertionError("all snapshots are there: nothing is to be judged")
 
