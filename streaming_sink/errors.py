@@ -1,6 +1,7 @@
 """The errors that a sink raises on purpose, in one place for `except`. Each message says what to do next."""
 
 from streaming_sink.checks.quarantine_table import RowsRefusedError
+from streaming_sink.spark.interruption import BatchInterruptedError
 from streaming_sink.spark.worker_failures import WorkerEnvironmentError
 from streaming_sink.zones.errors import AuditFailedError, BufferZoneFullError
 from timeline.errors import (
@@ -28,6 +29,7 @@ from timeline.errors import (
 
 __all__ = [
     "AuditFailedError",
+    "BatchInterruptedError",
     "BufferZoneFullError",
     "CheckpointRegressionError",
     "CommitConflictError",

@@ -25,6 +25,7 @@ from streaming_sink.reports.batch_report import BatchReport
 from streaming_sink.reports.reporting import MaintenanceReport, OnReport, hand_over
 from streaming_sink.spark.batch_claims import claim_batch
 from streaming_sink.spark.caller import identify, mint_run_id
+from streaming_sink.spark.interruption import brief_interruption
 from streaming_sink.spark.jobs import described
 from timeline.errors import TimelineError
 
@@ -165,7 +166,8 @@ class IcebergSink:
                 f"a batch id must be a whole number from 0 on, as Spark counts batches, not {batch_id!r}"
             )
         session = batch.sparkSession
-        with self._lock, described(session, f"{self.options.location}: batch {batch_id}"):
+        text = f"{self.options.location}: batch {batch_id}"
+        with brief_interruption(batch_id), self._lock, described(session, text):
             run = identify(session, self.options.app_id, self._minted_run_id)
             location = self._landing.location
             try:

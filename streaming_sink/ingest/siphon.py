@@ -14,6 +14,7 @@ import re
 from pyspark.sql import DataFrame
 
 from streaming_sink.spark.caller import QueryRun, identify, mint_run_id
+from streaming_sink.spark.interruption import brief_interruption
 from streaming_sink.spark.jobs import collect_results, described
 from streaming_sink.spark.settings import check_later_shuffles, safe_shuffle
 from streaming_sink.tasks import fast_workers
@@ -50,7 +51,8 @@ class Siphon:
         """
         session = batch.sparkSession
         run = identify(session, self._app_id, self._run)
-        with described(session, f"{self._zone.store.location}: batch {batch_id}"):
+        text = f"{self._zone.store.location}: batch {batch_id}"
+        with brief_interruption(batch_id), described(session, text):
             self._check_query(run, batch)
             files = self._committed(run, batch_id)
             if files is None:
