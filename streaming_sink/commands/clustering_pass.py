@@ -141,6 +141,8 @@ class Call:
                 {
                     "plan_id": self.plan_id,
                     "plan": None if self.plan is None else self.plan.to_dict(),
+                    "others": None if self.plan is None else self.plan.others,
+                    "has_more": None if self.plan is None else self.plan.has_more,
                     "reports": [report.to_dict() for report in self.reports],
                     "held": self.held,
                     "why": self.why,
