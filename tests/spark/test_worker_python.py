@@ -91,7 +91,7 @@ def test_on_a_local_master_without_a_setting_the_sinks_tasks_run_in_the_drivers_
     [
         pytest.param("local[1]", {"PYSPARK_PYTHON": "python3"}, id="variable", marks=only_in_soak),
         pytest.param("local[1]", {"PYSPARK_SUBMIT_ARGS": _SETTING}, id="setting", marks=only_in_soak),
-        pytest.param("local-cluster[1,1,1024]", {}, id="executors"),
+        pytest.param("local-cluster[1,1,1024]", {}, id="executors", marks=only_in_soak),
     ],
 )
 def test_a_worker_python_without_pyarrow_is_named_with_what_to_set(location, bare, master, environment):
