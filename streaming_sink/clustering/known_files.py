@@ -64,9 +64,9 @@ def known_files(
     plan says why it left them out.
 
     `reserved`: location → the plan that has it; `unfit`: location → why the file cannot be read; no file of a
-    partition that is `waiting` is taken, and none that is encrypted by another writer, or that
-    is encrypted at all where the pass has no keys. `committed_at` is the time that begins the file's id, in
-    milliseconds; for a name that is not ours, the time of the first snapshot from its sequence number on.
+    partition that is `waiting` is taken, and none that another writer has encrypted, or anyone where the pass
+    has no keys. `committed_at` is the time that begins the file's id, in milliseconds; for a name that is not
+    ours, the time of the first snapshot from its sequence number on.
 
     Reads the manifests that may hold such files, by their names and their list (R35): where these are wrong,
     a file is missed and stays as it is. Where the plan strategies judge each file by itself, those of the

@@ -9,15 +9,19 @@ a user sees are a thousand lines of it.
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_INTERRUPTED = (
-    "java.lang.InterruptedException",
-    "java.io.InterruptedIOException",
-    "java.nio.channels.ClosedByInterruptException",
-    "part of cancelled job group",
+_LOG = logging.getLogger("streaming_sink")
+_INTERRUPTED = re.compile(
+    r"^.*(?:java\.lang\.InterruptedException|java\.nio\.channels\.ClosedByInterruptException"
+    r"|part of cancelled job group).*$",
+    re.MULTILINE,
 )
+"""In what interrupts. Not InterruptedIOException: a source in S3 that did not answer in time raises that."""
+_LONGEST = 300
 _AS_SPARK_FINDS_IT = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling Spark: java.lang.InterruptedException"
 )
@@ -31,20 +35,24 @@ class BatchInterruptedError(RuntimeError):
 
 @contextmanager
 def brief_interruption(batch_id: int) -> Iterator[None]:
-    """Raise BatchInterruptedError, without its cause, in the place of an error by which Spark interrupts a
-    batch that is landed in the block.
+    """Raise BatchInterruptedError, which has one line of its cause, in the place of an error by which classic
+    Spark interrupts a batch that is landed in the block. The log has all of the cause, as information.
     """
     try:
         yield
     except Exception as failure:
-        if not _is_interruption(failure):
+        line = _find_interruption(failure)
+        if line is None:
             raise
+        _LOG.info("batch %d was interrupted", batch_id, exc_info=failure)
         raise BatchInterruptedError(
-            f"batch {batch_id} was interrupted, as a query that stops does; the next run of the query finds"
-            f" out what is committed of it, and lands the rest. {_AS_SPARK_FINDS_IT}"
+            f"batch {batch_id} was interrupted, as a query that stops does ({line}); the next run of the"
+            f" query finds out what is committed of it, and lands the rest. {_AS_SPARK_FINDS_IT}"
         ) from None
 
 
-def _is_interruption(failure: BaseException) -> bool:
-    of_spark = type(failure).__module__.startswith(("py4j.", "pyspark."))
-    return of_spark and any(each in str(failure) for each in _INTERRUPTED)
+def _find_interruption(failure: BaseException) -> str | None:
+    """Return the line of a failure that says it."""
+    of_spark = type(failure).__module__.startswith(("py4j.", "pyspark.errors.exceptions.captured"))
+    found = _INTERRUPTED.search(str(failure)) if of_spark else None
+    return None if found is None else found.group().strip(" :\t")[:_LONGEST]
