@@ -250,6 +250,12 @@ class SimulatedStore:
             elif fate != "late":
                 after(back, lambda: answer(result))
 
+        def applied_again() -> None:
+            result = apply()
+            if self.traced:
+                assert self.actor is not None
+                self.tell(self.actor.name, f"  (applied again {verb} {path}: {_short(result)})")
+
         def arrive_when_freed(arrive: Callable[[], Any]) -> None:
             if commits and random.random() < 0.5:
                 soon = random.expovariate(1 / weather.latency)
@@ -269,8 +275,8 @@ class SimulatedStore:
         else:
             after(there, applied)
             if fate == "duplicate":
-                after(there + weather.timeout * 10 ** random.uniform(-1.5, 2), apply)
-                arrive_when_freed(apply)
+                after(there + weather.timeout * 10 ** random.uniform(-1.5, 2), applied_again)
+                arrive_when_freed(applied_again)
             elif slow:
                 arrive_when_freed(applied)
 

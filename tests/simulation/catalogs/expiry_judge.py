@@ -38,6 +38,12 @@ class ExpiryJudge:
         for uri in found:
             self.unreached.pop(uri, None)
 
+    def follow_deleted(self, uri: str) -> None:
+        """Forget a file that another engine has deleted: no reader has it any more. If the request that
+        created it arrives a second time, what is there then is an orphan like others (R6).
+        """
+        self.unreached.pop(uri, None)
+
     def check_expired(self, before: Member, member: Member, refs: dict[str, Any], *, asked: bool) -> None:
         """Judge the snapshots that a commit of this protocol takes out (R7, R32)."""
         gone = before.snapshots.keys() - member.snapshots.keys()

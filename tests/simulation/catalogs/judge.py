@@ -247,6 +247,7 @@ class CatalogOracle(Oracle):
     def _check_deleted_file(self, uri: str, path: str, by: str) -> None:
         """Others delete what no snapshot needs; a writer only what it was told to have failed."""
         if by.startswith(ENGINE):
+            self.expiry.follow_deleted(uri)
             return
         if path.startswith("_timeline/"):
             self._check_deleted_note(path, by)
