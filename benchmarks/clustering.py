@@ -134,7 +134,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--files", type=int, default=60, help="source files")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each engine, taking turns")
     parser.add_argument("--new-workers", action="store_true", help="each run of ours begins with new ones")
-    parser.add_argument("--memory", default="2GiB", help="what a task of ours may hold as Arrow")
+    parser.add_argument("--memory", default="512MiB", help="what a task of ours may hold")
     options = parser.parse_args(arguments)
     options.sorted_bytes, options.curved_bytes = SORTED_FILE_BYTES, CURVED_FILE_BYTES
     if options.quick:

@@ -14,8 +14,12 @@ from streaming_sink.tasks.files.held_rows import HeldRows
 from streaming_sink.tasks.files.spill import SpillFile
 from streaming_sink.tasks.numpy_arrays import plain_numbers
 
-_RUN_SHARE = 6
-"""A run takes this part of the memory: sorting needs a copy of it in one piece, and keys as large again."""
+_KNOWN_SHARE = 6
+"""Columns of all rows that are held before the others take at most this part of the memory."""
+_SORT_SHARE = 0.65
+"""The part of the memory that sorting a run may take: beside it the rows of an output file are held."""
+_ROW_BYTES = 48
+"""Sorting takes so many bytes a row for numbers, which keys and their order are."""
 _MERGE_SHARE = 8
 """The pieces of all runs together take this part: at most half as much again, and copies of that."""
 _PIECE_SHARE = 1024
@@ -42,10 +46,12 @@ def sort(
     Holds about `memory_bytes` of Arrow at most, however many rows come; a batch should be a small part of it.
     """
     runs: list[_Run] = []
-    held = HeldRows()
+    held, part = HeldRows(), 0.0
     try:
         for batch in batches:
-            if held.exceed_with(batch, run_bytes(memory_bytes)):
+            part = max(part, _largest_part(batch))
+            wanted = (held.bytes + batch.nbytes) * (1 + part) + (held.rows + batch.num_rows) * _ROW_BYTES
+            if held.rows and wanted > _SORT_SHARE * memory_bytes:
                 runs.append(_spill_run(held, schema, order, memory_bytes, counts))
             held.add(batch)
         if not runs:
@@ -60,9 +66,14 @@ def sort(
             run.close()
 
 
-def run_bytes(memory_bytes: int) -> int:
-    """Return the Arrow bytes that are sorted in memory."""
-    return memory_bytes // _RUN_SHARE
+def known_bytes(memory_bytes: int) -> int:
+    """Return how many Arrow bytes of some columns may be held of all rows, before rows are sorted."""
+    return memory_bytes // _KNOWN_SHARE
+
+
+def _largest_part(batch: pa.RecordBatch) -> float:
+    """Return the largest column's part of the bytes: one column at a time is copied into one piece."""
+    return max((column.nbytes for column in batch.columns), default=0) / max(1, batch.nbytes)
 
 
 def join_pieces(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

@@ -195,7 +195,7 @@ class GroupRows:
         held: list[pa.RecordBatch] = []
         held_bytes = 0
         for batch in self._read(schema, again=True):
-            keeps = keeps and known.add(batch, self.rows, external_sort.run_bytes(self.memory_bytes))
+            keeps = keeps and known.add(batch, self.rows, external_sort.known_bytes(self.memory_bytes))
             chosen = _some(batch, random, share)
             held.append(chosen)
             held_bytes += chosen.nbytes
