@@ -28,7 +28,7 @@ class ClusteringGroup:
 
     inputs: tuple[str, ...]
     partition: tuple[str, ...]
-    """The partition's values as text, for people; the input files have the exact ones."""
+    """The partition as text, for people; the input files have its values."""
     bytes: int
     rows: int
     output_files: int

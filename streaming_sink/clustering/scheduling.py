@@ -8,16 +8,18 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 from planners.clustering.plan import ClusteringPlan, partition_text
 from planners.clustering.planner import plan_clustering
 from planners.clustering.strategies import traits
-from planners.model import Decision, FileContent, FillVerdict, TableFile
+from planners.model import Decision, FileContent, FillVerdict, TableFile, partition_of
 from streaming_sink.clustering.known_files import count_data_files, known_files
 from streaming_sink.clustering.options import Pass
 from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.foreign_rewrites import ForeignRewrites, Room
+from streaming_sink.table.partition_names import spelled
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.files.data_file_reader import open_data_file
 from timeline import names
@@ -70,7 +72,7 @@ def plan_pass(
         )
         plan = plan_clustering(known.files, head.metadata.last_updated_ms, asked.policy)
         others = count_data_files(head) - sum(it.content is FileContent.DATA for it in known.files)
-        plan = _bounded(plan, asked.max_bytes, known.files)
+        plan = _named(_bounded(plan, asked.max_bytes, known.files), known.files, head)
         return replace(plan, others=others, has_more=known.has_more and others > 0)
 
     while True:
@@ -147,6 +149,17 @@ def _bounded(plan: ClusteringPlan, max_bytes: int, files: Sequence[TableFile]) -
         if it.path in beyond
     ]
     return replace(plan, groups=tuple(groups), left_out=(*plan.left_out, *left_out))
+
+
+def _named(plan: ClusteringPlan, files: Sequence[TableFile], head: Head) -> ClusteringPlan:
+    """Return a plan with its partitions as the table's folders and the filter of a pass spell them."""
+    name = cache(partial(spelled, head))
+    partitions = {it.path: partition_of(it) for it in files}
+    left_out = (
+        Decision(it.path, name(partitions[it.path]), it.bytes, it.verdict, it.reason) for it in plan.left_out
+    )
+    groups = (replace(it, partition=name(partitions[it.inputs[0]])) for it in plan.groups)
+    return replace(plan, groups=tuple(groups), left_out=tuple(left_out))
 
 
 _AT_ONCE = 8

@@ -255,11 +255,11 @@ def test_a_group_whose_worker_died_is_told_and_planned_again_and_the_others_comm
     first = clustering.plan(location, **dies)
     report = clustering.schedule_and_execute(spark, location, **dies)
     outcomes = {group.partition: group.outcome for group in report.groups}
-    assert outcomes == {("p0",): "committed", ("p1",): "failed", ("p2",): "committed"}
+    assert outcomes == {("p=p0",): "committed", ("p=p1",): "failed", ("p=p2",): "committed"}
     assert "failed: its task failed, nothing of it is published: " in report.line()
     (again,) = clustering.plan(location, **dies).groups
     assert again in first.groups
-    assert again.partition == ("p1",)
+    assert again.partition == ("p=p1",)
     assert clustering.schedule_and_execute(spark, location, **BY_TEXT).committed
     assert ids_of(location) == source_ids(4)
 

@@ -143,3 +143,16 @@ def test_a_filter_of_ones_own_that_matches_nothing_says_so_in_the_plan(location)
     nowhere = SelectedPartitions(lambda partition: partition == ("af",), "city is af")
     said = "2 files: the filter city is af matches no partition at all"
     assert said in clustering.plan(location, select=nowhere).explain()
+
+
+def test_a_plan_spells_its_partitions_as_the_filter_does(location):
+    files = [(NEW_YEAR, "eu"), (NEW_YEAR, "eu"), (NEW_YEAR + 1, None), (NEW_YEAR + 1, None), (None, "us")]
+    head = _table(location, ["day", "city"], files)
+    plan = clustering.plan(location, sort_by=["id"], max_groups=1)
+    (group,) = plan.groups
+    assert group.partition == ("day=2026-01-01", "city=eu")
+    assert _chosen(head, ",".join(group.partition)) == files[:2]
+    left_out = {it.partition for it in plan.left_out}
+    assert left_out == {("day=2026-01-02", "city=null"), ("day=null", "city=us")}
+    assert "day=2026-01-01/city=eu" in plan.explain()
+    assert "day=2026-01-02/city=null" in plan.explain()
