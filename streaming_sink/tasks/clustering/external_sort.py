@@ -73,7 +73,8 @@ def known_bytes(memory_bytes: int) -> int:
 
 def _largest_part(batch: pa.RecordBatch) -> float:
     """Return the largest column's part of the bytes: one column at a time is copied into one piece."""
-    return max((column.nbytes for column in batch.columns), default=0) / max(1, batch.nbytes)
+    largest: int = max((column.nbytes for column in batch.columns), default=0)
+    return largest / max(1, int(batch.nbytes))
 
 
 def join_pieces(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
