@@ -95,7 +95,8 @@ _USED_BY = {
 """Columns whose filters a reader looks into; elsewhere it does not judge them."""
 
 _SPARK = pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.jar])
-_readers = pytest.mark.parametrize("reader", ["pyiceberg", "duckdb", "chdb", "polars", _SPARK])
+_OTHERS = ["pyiceberg", "duckdb", "chdb", "polars"]
+_LAYOUTS = [(False, "many files"), (True, "one joined")]
 _use_none = [pytest.param(name, marks=only_in_soak) for name in ("pyiceberg", "polars")]
 
 
@@ -130,8 +131,14 @@ def tables(reader: str, request: pytest.FixtureRequest) -> Made:
     return made
 
 
-@_readers
-@pytest.mark.parametrize("of_one", [False, True], ids=["many files", "one joined"])
+@pytest.mark.parametrize(
+    ("reader", "of_one"),
+    [
+        *(pytest.param(it, one, id=f"{it}-{what}") for it in _OTHERS for one, what in _LAYOUTS),
+        pytest.param("spark", True, id="spark-one joined", marks=_SPARK.marks),
+        pytest.param("spark", False, id="spark-many files", marks=[*_SPARK.marks, only_in_soak]),
+    ],
+)
 def test_every_value_is_found(reader: str, tables: Made, of_one: bool) -> None:
     """Each value is found in every row that holds it, but for what the reader cannot find without filters."""
     asked = [
