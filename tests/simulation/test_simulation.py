@@ -27,7 +27,7 @@ from tests.simulation.schedule import (
 from tests.simulation.score import Scored, known_seeds, markdown, score
 from tests.simulation.simulation import Report
 
-SCHEDULES = int(os.environ.get("SIMULATED_SCHEDULES", "200"))
+SCHEDULES = int(os.environ.get("SIMULATED_SCHEDULES", "240"))
 SEEDS_TO_CATCH = 300
 """Most switches fall within twenty; `python -m tests.simulation --mutations` tries the rare ones longer."""
 SCHEDULES_OF_TWO_TABLES = SCHEDULES * 3 // 10

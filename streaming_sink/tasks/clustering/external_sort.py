@@ -23,7 +23,7 @@ _ROW_BYTES = 48
 _MERGE_SHARE = 8
 """The pieces of all runs together take this part: at most half as much again, and copies of that."""
 _PIECE_SHARE = 1024
-"""A piece of a run on disk. A merge of up to 100 runs (16 times the memory) stays within its part."""
+"""A piece of a run on disk. A merge of up to 100 runs, of 16 times the memory or more, stays within its part."""
 _SLICE_SHARE = 32
 """A batch that is yielded."""
 
