@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,10 +20,12 @@ _SORT_SHARE = 0.65
 """The part of the memory that sorting a run may take: beside it the rows of an output file are held."""
 _ROW_BYTES = 48
 """Sorting takes so many bytes a row for numbers, which keys and their order are."""
+_COLUMN_BYTES = 2**31 - 1
+"""A column of text in one piece has at most so many bytes: its offsets are of 32 bits."""
 _MERGE_SHARE = 8
 """The pieces of all runs together take this part: at most half as much again, and copies of that."""
 _PIECE_SHARE = 1024
-"""A piece of a run on disk. A merge of up to 100 runs, of 16 times the memory or more, stays within its part."""
+"""A piece of a run on disk. A merge of up to 100 runs (over 16 times the memory) stays within its part."""
 _SLICE_SHARE = 32
 """A batch that is yielded."""
 
@@ -46,13 +48,13 @@ def sort(
     Holds about `memory_bytes` of Arrow at most, however many rows come; a batch should be a small part of it.
     """
     runs: list[_Run] = []
-    held, part = HeldRows(), 0.0
+    held, columns = HeldRows(), [0] * len(schema)
     try:
         for batch in batches:
-            part = max(part, _largest_part(batch))
-            wanted = (held.bytes + batch.nbytes) * (1 + part) + (held.rows + batch.num_rows) * _ROW_BYTES
-            if held.rows and wanted > _SORT_SHARE * memory_bytes:
+            columns = [size + column.nbytes for size, column in zip(columns, batch.columns, strict=True)]
+            if held.rows and not _fits(columns, held.rows + batch.num_rows, memory_bytes):
                 runs.append(_spill_run(held, schema, order, memory_bytes, counts))
+                columns = [column.nbytes for column in batch.columns]
             held.add(batch)
         if not runs:
             if held.rows:
@@ -71,10 +73,13 @@ def known_bytes(memory_bytes: int) -> int:
     return memory_bytes // _KNOWN_SHARE
 
 
-def _largest_part(batch: pa.RecordBatch) -> float:
-    """Return the largest column's part of the bytes: one column at a time is copied into one piece."""
-    largest: int = max((column.nbytes for column in batch.columns), default=0)
-    return largest / max(1, int(batch.nbytes))
+def _fits(columns: Sequence[int], rows: int, memory_bytes: int) -> bool:
+    """Return whether so many rows, whose columns have so many bytes, can be sorted in memory: one column at a
+    time is copied into one piece.
+    """
+    largest = max(columns, default=0)
+    wanted = sum(columns) + largest + rows * _ROW_BYTES
+    return largest <= _COLUMN_BYTES and wanted <= _SORT_SHARE * memory_bytes
 
 
 def join_pieces(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
@@ -119,7 +124,7 @@ def _merge_runs(runs: list[_Run], order: Order, memory_bytes: int) -> Batches:
     Each round sorts the held rows of all runs, and yields them up to the first position where a run's next
     piece might belong: the last held row of a run that has more on disk.
     """
-    enough = memory_bytes // _MERGE_SHARE // len(runs)
+    enough = min(memory_bytes // _MERGE_SHARE, _COLUMN_BYTES // 2) // len(runs)
     while True:
         for run in runs:
             run.refill(enough)

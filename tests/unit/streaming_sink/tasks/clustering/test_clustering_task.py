@@ -92,6 +92,27 @@ def test_sorting_agrees_with_python_for_any_columns_directions_nulls_and_memory(
     assert (counts.runs > 1) == (memory_bytes == 8 * 1024)
 
 
+def test_no_column_of_a_run_outgrows_its_offsets_however_much_memory_there_is(monkeypatch):
+    """Text of 2 GiB and more in one piece was an error of Arrow's, so that its group was never clustered."""
+    monkeypatch.setattr(external_sort, "_COLUMN_BYTES", 32 * 1024)
+    held = []
+
+    def joined(batches, schema):
+        rows = join_pieces(batches, schema)
+        held.append(max(column.nbytes for column in rows.columns))
+        return rows
+
+    join_pieces = external_sort.join_pieces
+    monkeypatch.setattr(external_sort, "join_pieces", joined)
+    schema, batches = _key_and_text(100, 50)
+    order, counts = order_by_columns(schema, [SortField.parse("text")]), external_sort.SortCounts()
+    found = list(external_sort.sort(batches, schema, order, 512 * MIB, counts))
+    rows = sorted(text for batch in batches for text in batch["text"].to_pylist())
+    assert [text for batch in found for text in batch["text"].to_pylist()] == rows
+    assert counts.runs == len(held) == 2
+    assert max(held) <= 32 * 1024
+
+
 def test_a_group_becomes_sorted_files_of_equal_rows_whose_bounds_do_not_overlap():
     files = [
         random_rows(300, seed).set_column(0, SCHEMA.field(0), pa.array(range(seed, 900, 3)))
