@@ -16,16 +16,23 @@ from streaming_sink.tasks.numpy_arrays import plain_numbers
 
 _KNOWN_SHARE = 6
 """Columns of all rows that are held before the others take at most this part of the memory."""
+_RUN_SHARE = 6
+"""Rows that take this part of the memory are sorted in any case: a copy of them fits beside, and keys as large
+again."""
 _SORT_SHARE = 0.65
-"""The part of the memory that sorting a run may take: beside it the rows of an output file are held."""
+"""The part of the memory that sorting more rows may take: beside it the rows of an output file are held."""
 _ROW_BYTES = 48
 """Sorting takes so many bytes a row for numbers, which keys and their order are."""
+_LEAST_BYTES = 128
+"""A column of a batch takes so many bytes at least: Arrow allocates 64 for each of its buffers."""
 _COLUMN_BYTES = 2**31 - 1
 """A column of text in one piece has at most so many bytes: its offsets are of 32 bits."""
 _MERGE_SHARE = 8
 """The pieces of all runs together take this part: at most half as much again, and copies of that."""
 _PIECE_SHARE = 1024
-"""A piece of a run on disk. A merge of up to 100 runs (over 16 times the memory) stays within its part."""
+"""A piece of a run on disk. A merge of up to 100 runs stays within its part."""
+_PIECE_BYTES = 16 * 1024 * 1024
+"""No piece is larger, so that those of a hundred runs are no column of 2 GiB."""
 _SLICE_SHARE = 32
 """A batch that is yielded."""
 
@@ -51,10 +58,11 @@ def sort(
     held, columns = HeldRows(), [0] * len(schema)
     try:
         for batch in batches:
-            columns = [size + column.nbytes for size, column in zip(columns, batch.columns, strict=True)]
+            sizes = [max(_LEAST_BYTES, column.nbytes) for column in batch.columns]
+            columns = [held_bytes + size for held_bytes, size in zip(columns, sizes, strict=True)]
             if held.rows and not _fits(columns, held.rows + batch.num_rows, memory_bytes):
                 runs.append(_spill_run(held, schema, order, memory_bytes, counts))
-                columns = [column.nbytes for column in batch.columns]
+                columns = sizes
             held.add(batch)
         if not runs:
             if held.rows:
@@ -77,9 +85,10 @@ def _fits(columns: Sequence[int], rows: int, memory_bytes: int) -> bool:
     """Return whether so many rows, whose columns have so many bytes, can be sorted in memory: one column at a
     time is copied into one piece.
     """
-    largest = max(columns, default=0)
-    wanted = sum(columns) + largest + rows * _ROW_BYTES
-    return largest <= _COLUMN_BYTES and wanted <= _SORT_SHARE * memory_bytes
+    size, largest = sum(columns), max(columns, default=0)
+    wanted = size + largest + rows * _ROW_BYTES
+    fits = size <= memory_bytes // _RUN_SHARE or wanted <= _SORT_SHARE * memory_bytes
+    return fits and largest <= _COLUMN_BYTES
 
 
 def join_pieces(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
@@ -96,13 +105,19 @@ def join_pieces(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 def _sort_in_memory(held: HeldRows, schema: pa.Schema, order: Order, slice_bytes: int) -> Batches:
     """Return the held rows in order, in batches of about so many bytes. None are held after it."""
     rows = join_pieces(held.take(), schema)
-    return _slices(rows, sort_indices(order(rows)), slice_bytes)
+    return _slices(rows.columns, schema, sort_indices(order(rows)), slice_bytes)
 
 
-def _slices(rows: pa.Table, indices: pa.Array, slice_bytes: int) -> Batches:
-    """Yield the rows at these indices, in batches of about so many bytes."""
-    count, schema = max(1, rows.num_rows * slice_bytes // max(1, rows.nbytes)), rows.schema
-    rows = encode_few_values(rows)
+def _slices(
+    columns: list[pa.ChunkedArray], schema: pa.Schema, indices: pa.Array, slice_bytes: int
+) -> Batches:
+    """Yield the rows at these indices, in batches of about so many bytes. Takes the columns, of which none
+    should be held elsewhere.
+    """
+    size = sum(column.nbytes for column in columns)
+    count = max(1, len(columns[0]) * slice_bytes // max(1, size))
+    encode_few_values(columns)
+    rows = pa.Table.from_arrays(columns, schema.names)
     for start in range(0, len(indices), count):
         yield from decode_values(rows.take(indices.slice(start, count)), schema).to_batches()
 
@@ -111,7 +126,7 @@ def _spill_run(
     held: HeldRows, schema: pa.Schema, order: Order, memory_bytes: int, counts: SortCounts
 ) -> _Run:
     run = _Run(schema)
-    for batch in _sort_in_memory(held, schema, order, memory_bytes // _PIECE_SHARE):
+    for batch in _sort_in_memory(held, schema, order, min(memory_bytes // _PIECE_SHARE, _PIECE_BYTES)):
         run.write(batch)
     counts.runs += 1
     counts.spilled_bytes += run.finish()
@@ -140,7 +155,9 @@ def _merge_runs(runs: list[_Run], order: Order, memory_bytes: int) -> Batches:
         yielded = np.bincount(np.searchsorted(ends, numbers[:safe], side="right"), minlength=len(runs))
         for run, count in zip(runs, yielded, strict=True):
             run.held = run.held.slice(int(count))
-        yield from _slices(rows, indices.slice(0, safe), memory_bytes // _SLICE_SHARE)
+        columns, schema = rows.columns, rows.schema
+        del rows
+        yield from _slices(columns, schema, indices.slice(0, safe), memory_bytes // _SLICE_SHARE)
 
 
 class _Run:
