@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 
 from planners.clustering.plan import ClusteringPlan, partition_text
 from planners.clustering.planner import plan_clustering
@@ -19,7 +19,7 @@ from streaming_sink.clustering.options import Pass
 from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.foreign_rewrites import ForeignRewrites, Room
-from streaming_sink.table.partition_names import spelled
+from streaming_sink.table.partition_names import as_terms, speller
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.files.data_file_reader import open_data_file
 from timeline import names
@@ -153,7 +153,8 @@ def _bounded(plan: ClusteringPlan, max_bytes: int, files: Sequence[TableFile]) -
 
 def _named(plan: ClusteringPlan, files: Sequence[TableFile], head: Head) -> ClusteringPlan:
     """Return a plan with its partitions as the table's folders and the filter of a pass spell them."""
-    name = cache(partial(spelled, head))
+    spell = speller(head)
+    name = cache(lambda partition: as_terms(spell(partition)))
     partitions = {it.path: partition_of(it) for it in files}
     left_out = (
         Decision(it.path, name(partitions[it.path]), it.bytes, it.verdict, it.reason) for it in plan.left_out

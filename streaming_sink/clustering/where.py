@@ -11,7 +11,7 @@ from urllib.parse import unquote_plus
 from planners import SelectedPartitions
 from planners.model import PartitionKey, TablePartition, comparable
 from planners.suggestions import unknown_name
-from streaming_sink.table.partition_names import spelled, values_of
+from streaming_sink.table.partition_names import as_terms, speller, values_of
 from timeline.manifests.packed import PackedFiles
 from timeline.manifests.selected_files import Selection
 from timeline.versions.head import Head
@@ -45,15 +45,17 @@ def partitions_where(head: Head, text: str) -> SelectedPartitions:
             raise unknown_name("partition field", name, fields)
         wanted[name].add(f"{name}={value}")
 
+    spell = speller(head)
+
     def matches(partition: TablePartition) -> bool:
-        named = dict(zip(specs[partition.spec_id], spelled(head, partition), strict=True))
+        named = dict(zip(specs[partition.spec_id], spell(partition), strict=True))
         return all(named.get(name) in values for name, values in wanted.items())
 
     values = _values(head, wanted)
     near = head.manifest_files.ahead(Selection(values=values).manifests(head.manifests, head.pruning))
     if not any(any(map(matches, _partitions(head.manifest_files.columns(it)))) for it in near):
         partitions = {it for columns in head.columns() for it in _partitions(columns)}
-        known = sorted("/".join(spelled(head, partition)) for partition in partitions)
+        known = sorted("/".join(as_terms(spell(partition))) for partition in partitions)
         some = f"; there are {len(known):,}, such as {', '.join(known[:_NAMED])}" if known else ""
         raise ValueError(f"the filter {text} matches no partition{some}")
     keep = {spec_id: partial(_matches_in, matches, spec_id) for spec_id in specs}

@@ -9,7 +9,7 @@ from itertools import compress
 from typing import Any
 
 from planners.model import TablePartition, comparable
-from streaming_sink.table.partition_names import spelled
+from streaming_sink.table.partition_names import as_terms, speller
 from timeline.manifests.entries import LiveFile
 from timeline.manifests.packed import PackedFiles
 from timeline.names import clustering_of
@@ -110,9 +110,10 @@ def sum_partitions(head: Head, files: Iterable[PackedFiles], small_below: int) -
             own.small_files += small[place]
             own.rows += rows[place]
             own.bytes += sizes[place]
+    spell = speller(head)
     listed = [
         PartitionDetails(
-            partition="/".join(spelled(head, TablePartition(spec_id, values))),
+            partition="/".join(as_terms(spell(TablePartition(spec_id, values)))),
             spec_id=spec_id,
             files=own.files,
             small_files=own.small_files,
@@ -134,7 +135,8 @@ def _by_partition(
     for file in head.live_files():
         by_key[TablePartition(file.spec_id, comparable(file.partition))].append(file)
     by_name: dict[tuple[int, str], list[LiveFile]] = defaultdict(list)
+    spell = speller(head)
     for partition, files in by_key.items():
         if keep is None or keep(partition):
-            by_name[partition.spec_id, "/".join(spelled(head, partition))] += files
+            by_name[partition.spec_id, "/".join(as_terms(spell(partition)))] += files
     return by_name

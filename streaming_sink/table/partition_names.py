@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import date
 from typing import Any
-from urllib.parse import unquote_plus
+from urllib.parse import quote, unquote_plus
 
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.types import BooleanType, DateType, IntegerType, LongType, StringType
@@ -18,14 +18,34 @@ from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks.files.data_paths import partition_path
 from timeline.versions.head import Head
 
+Spell = Callable[[TablePartition], tuple[str, ...]]
 
-def spelled(head: Head, partition: TablePartition) -> tuple[str, ...]:
-    """Return a partition as ("region=eu", "day=2026-01-01"): the names of its folders, read as URLs are. ()
-    where its spec has no fields.
+
+def speller(head: Head) -> Spell:
+    """Return what spells partitions of a table as ("region=eu", "day=2026-01-01"): the names of their
+    folders, read as URLs are. () where a spec has no fields.
     """
-    sources = partition_sources(head.schema, head.metadata.specs()[partition.spec_id])
-    path = partition_path(partition.values, sources, arrow_schema(head.schema)) if sources else ""
-    return tuple(unquote_plus(part) for part in path.split("/") if part)
+    schema, specs = arrow_schema(head.schema), head.metadata.specs()
+    sources = {number: partition_sources(head.schema, spec) for number, spec in specs.items()}
+
+    def spell(partition: TablePartition) -> tuple[str, ...]:
+        path = partition_path(partition.values, sources[partition.spec_id], schema)
+        return tuple(unquote_plus(part) for part in path.split("/") if part)
+
+    return spell
+
+
+def as_terms(partition: Sequence[str]) -> tuple[str, ...]:
+    """Return a spelled partition as the terms of a filter: what has a meaning there is escaped as in URLs."""
+    return tuple(_END_SPACES.sub(_escaped, _MEANING.sub(_escaped, part)) for part in partition)
+
+
+_MEANING = re.compile(r"[%+,]")
+_END_SPACES = re.compile(r"^\s+|\s+$|\s+(?==)|(?<==)\s+")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return quote(found.group(), safe="")
 
 
 def values_of(head: Head, field: PartitionField, named: Collection[str]) -> Collection[Any] | None:

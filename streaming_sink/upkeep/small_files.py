@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from planners.model import TablePartition, comparable
-from streaming_sink.table.partition_names import spelled
+from streaming_sink.table.partition_names import as_terms, speller
 from timeline.versions.head import Head
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def count_small_files(head: Head, partitions: Iterable[TablePartition], below_by
     if not counts:
         return SmallFiles()
     ((fullest, most),) = counts.most_common(1)
-    return SmallFiles(counts.total(), most, "/".join(spelled(head, fullest)) or "the table")
+    return SmallFiles(counts.total(), most, "/".join(as_terms(speller(head)(fullest))) or "the table")
 
 
 def warning(counted: SmallFiles, options: SinkOptions) -> str:

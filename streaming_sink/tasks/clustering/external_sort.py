@@ -17,8 +17,9 @@ from streaming_sink.tasks.numpy_arrays import plain_numbers
 _KNOWN_SHARE = 6
 """Columns of all rows that are held before the others take at most this part of the memory."""
 _RUN_SHARE = 6
-"""Rows that take this part of the memory are sorted in any case: a copy of them fits beside, and keys as large
-again."""
+"""Rows that take this part of the memory are sorted in any case: a copy of them fits beside, and keys as
+large again.
+"""
 _SORT_SHARE = 0.65
 """The part of the memory that sorting more rows may take: beside it the rows of an output file are held."""
 _ROW_BYTES = 48

@@ -45,7 +45,8 @@ def _has_few_values(values: pa.ChunkedArray) -> bool:
     if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)) or len(values) <= _SAMPLED:
         return False
     places = numbers_array(np.linspace(0, len(values) - 1, _SAMPLED).astype(np.int64))
-    return 0 < pc.count_distinct(values.take(places), mode="only_valid").as_py() <= _MOST
+    different: int = pc.count_distinct(values.take(places), mode="only_valid").as_py()
+    return 0 < different <= _MOST
 
 
 def _is_decoded_as_large(encoded: pa.ChunkedArray, values: pa.ChunkedArray) -> bool:
@@ -56,4 +57,5 @@ def _is_decoded_as_large(encoded: pa.ChunkedArray, values: pa.ChunkedArray) -> b
 
 def _mean_bytes(arrays: Sequence[pa.Array]) -> float:
     """Return the mean bytes of a text, with its offset."""
-    return sum(each.nbytes for each in arrays) / max(1, sum(map(len, arrays)))
+    size: int = sum(each.nbytes for each in arrays)
+    return size / max(1, sum(map(len, arrays)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from itertools import count
 
@@ -15,6 +16,7 @@ from planners.model import TablePartition
 from streaming_sink import clustering
 from streaming_sink.clustering.where import partitions_where
 from streaming_sink.commands.cli import CANNOT, DONE, main
+from streaming_sink.table.partition_names import speller
 from streaming_sink.table.spec import partition_spec
 from timeline.changes.changes import Append
 from timeline.changes.schema_changes import SetPartitioning
@@ -156,3 +158,28 @@ def test_a_plan_spells_its_partitions_as_the_filter_does(location):
     assert left_out == {("day=2026-01-02", "city=null"), ("day=null", "city=us")}
     assert "day=2026-01-01/city=eu" in plan.explain()
     assert "day=2026-01-02/city=null" in plan.explain()
+
+
+@pytest.mark.parametrize("value", ["a+b", "a, b", " both ends ", "100%", "%2F", "a=b", "ü/ß", ""])
+def test_what_is_shown_of_a_partition_can_be_given_as_a_filter(location, capsys, value):
+    head = _table(location, ["city"], [(value,), (value,), ("other",)])
+    group = next(it for it in clustering.plan(location, sort_by=["id"]).groups if len(it.inputs) == 2)
+    assert _chosen(head, ",".join(group.partition)) == [(value,), (value,)]
+    assert main(["partitions", location]) == DONE
+    assert group.partition[0] in capsys.readouterr().out
+    with pytest.raises(ValueError, match="matches no partition") as refused:
+        partitions_where(head, "city=nowhere")
+    assert group.partition[0] in str(refused.value)
+
+
+def test_partitions_by_a_column_that_another_engine_has_dropped_are_planned_by_their_values(location):
+    head = _table(location, ["city"], [("eu",), ("eu",)])
+    without = replace(head, version=replace(head.version, metadata=_without_cities(head.metadata)))
+    assert speller(without)(TablePartition(0, ("eu",))) == ("city=eu",)
+    assert speller(without)(TablePartition(0, (None,))) == ("city=null",)
+
+
+def _without_cities(metadata):
+    fields = [field for field in metadata.schema().fields if field.name != "city"]
+    schema = metadata.schema().model_copy(update={"fields": tuple(fields)})
+    return metadata.model_copy(update={"schemas": [schema]})

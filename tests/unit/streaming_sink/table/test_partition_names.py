@@ -20,7 +20,7 @@ from pyiceberg.types import (
 )
 
 from planners.model import TablePartition
-from streaming_sink.table.partition_names import spelled, values_of
+from streaming_sink.table.partition_names import speller, values_of
 from streaming_sink.table.spec import partition_spec
 from timeline.versions.head import Head
 
@@ -60,7 +60,7 @@ def _head(partition_by: str) -> Head:
 def test_a_value_is_among_those_of_its_folder(given: tuple[str, Any], is_null: bool) -> None:
     partition_by, value = given
     head, value = _head(partition_by), None if is_null else value
-    values = values_of(head, head.metadata.specs()[0].fields[0], spelled(head, TablePartition(0, (value,))))
+    values = values_of(head, head.metadata.specs()[0].fields[0], speller(head)(TablePartition(0, (value,))))
     assert values is None or value in values
 
 
