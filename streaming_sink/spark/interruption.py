@@ -52,7 +52,17 @@ def brief_interruption(batch_id: int) -> Iterator[None]:
 
 
 def _find_interruption(failure: BaseException) -> str | None:
-    """Return the line of a failure that says it."""
-    of_spark = type(failure).__module__.startswith(("py4j.", "pyspark.errors.exceptions.captured"))
-    found = _INTERRUPTED.search(str(failure)) if of_spark else None
-    return None if found is None else found.group().strip(" :\t")[:_LONGEST]
+    """Return the line of a failure that says it, after that of the failure itself where it is another one."""
+    if not type(failure).__module__.startswith(("py4j.", "pyspark.errors.exceptions.captured")):
+        return None
+    try:
+        text = str(failure)
+    except Exception:  # noqa: BLE001 - Py4J asks the JVM for it, which may have ended: the failure says more
+        return None
+    found = _INTERRUPTED.search(text)
+    if found is None:
+        return None
+    # Py4J puts what it called before the exception.
+    whole = next((each for each in text.splitlines() if each.startswith(":")), text.strip())
+    first, line = (each.strip(" :\t")[:_LONGEST] for each in (whole.partition("\n")[0], found.group()))
+    return line if line == first else f"{first} … {line}"

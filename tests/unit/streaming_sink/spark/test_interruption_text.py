@@ -34,6 +34,30 @@ def test_an_interruption_keeps_its_line_and_logs_the_rest(
     assert "at d.e.F" in caplog.text
 
 
+def test_what_failed_stays_in_the_message_where_an_interruption_is_only_beside_it() -> None:
+    beside = "\tSuppressed: java.lang.InterruptedException\n"
+    text = f"{_CALL}java.sql.SQLException: it has expired\n\tat a.b\n{beside}"
+    with pytest.raises(BatchInterruptedError) as raised, brief_interruption(4):
+        raise Py4JError(text)
+    assert "(java.sql.SQLException: it has expired … Suppressed: java.lang.Interr" in str(raised.value)
+
+
+class GoneError(Py4JError):  # type: ignore[misc]
+    """One whose text the JVM would have to give, and it has ended."""
+
+    __module__ = "py4j.protocol"
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError("nobody listens")
+
+
+def test_a_failure_without_a_text_is_raised_as_it_is() -> None:
+    failure = GoneError()
+    with pytest.raises(GoneError) as raised, brief_interruption(4):
+        raise failure
+    assert raised.value is failure
+
+
 @pytest.mark.parametrize(
     "failure",
     [
