@@ -57,8 +57,8 @@ def changes(
     last = head.number if to_version is None else to_version
     if not 1 <= from_version <= last <= head.number:
         raise ValueError(
-            f"from_version and to_version must be versions of the table, 1 to {head.number}, the first no later"
-            f" than the last: from_version={from_version}, to_version={to_version}"
+            f"from_version and to_version must be versions of the table, 1 to {head.number}, the first no"
+            f" later than the last: from_version={from_version}, to_version={to_version}"
         )
     named_in = partial(read_deletes_in, opened.store)
     return changes_of(session, opened, changed_pieces(head, from_version, last, named_in))

@@ -18,6 +18,7 @@ from timeline.manifests.contents import is_data
 from timeline.manifests.deletes import DeleteIndex, live_rows
 from timeline.manifests.entries import LiveFile, live_file
 from timeline.manifests.lookup import find_files
+from timeline.properties import ROLLED_BACK_TO
 from timeline.retention.policy import lineage, snapshot_version
 from timeline.versions.head import Head
 from timeline.versions.version_file import stated_by
@@ -119,7 +120,7 @@ def _pieces(
     for entry in _entries_of(head, snapshot):
         file, left = live_file(entry), entry.status == ManifestEntryStatus.DELETED
         if file.content == DataFileContent.EQUALITY_DELETES or (left and is_ours):
-            raise _nameless(version, file.location)
+            raise _rolled_back(version) if _is_rollback(snapshot) else _nameless(version, file.location)
         if file.content == DataFileContent.DATA:
             (removed if left else added).append(file)
         else:
@@ -141,6 +142,17 @@ def _pieces(
             kept = before.names_near(location, restored.files[location])
             now = tuple(sorted({*new.found.get(location, {}), *kept} - deletes.keys()))
             yield piece(location, sum(deletes.values()), deletes, added=True, whole=False, before=now)
+
+
+def _is_rollback(snapshot: Snapshot) -> bool:
+    return ROLLED_BACK_TO in stated_by(snapshot)
+
+
+def _rolled_back(version: int) -> ValueError:
+    return ValueError(
+        f"version {version} is a rollback, which takes whole files away and back; its changes cannot be"
+        f" shown: read on from version {version + 1}, and begin a new change log"
+    )
 
 
 def _nameless(version: int, location: str) -> ValueError:

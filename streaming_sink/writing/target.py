@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyspark.sql import types as spark
 
 from streaming_sink.options.table_options import SinkOptions
@@ -123,7 +123,8 @@ class Destination:
                 _check_partitioning(self._options, head)
             return Target.of(self._table)
         rows = new_schema(batch, self._options.contract, self._checks_text)
-        schema = created_schema(rows, self._options.keys)
+        # With the ids that the table gets: a column after a struct has its own before the struct's fields.
+        schema = assign_fresh_schema_ids(created_schema(rows, self._options.keys))
         spec = partition_spec(self._options.partition_by, schema)
         if not self.is_made_first:
             self._begin_probe()

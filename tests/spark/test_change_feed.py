@@ -85,7 +85,7 @@ def test_versions_that_are_not_there_are_refused(
     sink = IcebergSink(location, app_id="i")
     for number in range(3):
         sink(as_batch(spark, [(number, 1, "a", "x", "I")]).drop("op"), number)
-    with pytest.raises(ValueError, match="versions go from 1 to 4"):
+    with pytest.raises(ValueError, match="must be versions of the table, 1 to 4"):
         streaming_sink.changes(spark, location, 5)
     with pytest.raises(ValueError, match="must be versions of the table, 1 to"):
         streaming_sink.changes(spark, location, 3, 2)

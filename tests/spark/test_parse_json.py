@@ -220,6 +220,16 @@ KEYS = [
 ]
 
 
+def test_a_new_table_with_an_object_and_rescued_text_is_written_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The column of what is rescued had another field id than in the table: "another writer created it"."""
+    sink = _sink(tmp_path / "table")
+    _land(sink, _texts(spark, '{"id": 1, "a": {"b": 1}}', "junk"), 0)
+    assert [(report.writes, report.attempts) for report in sink.reports] == [(1, 1)]
+    assert len(_rows(tmp_path / "table")) == 2
+
+
 def test_text_that_is_not_valid_utf8_is_malformed(spark: SparkSession, tmp_path: Path) -> None:
     text = "7B2261223A22E974E9227D"  # {"a":"\\xe9t\\xe9"}
     batch = spark.sql(

@@ -61,9 +61,11 @@ class Diagnosis:
 
     def text(self) -> str:
         """Return the diagnosis for a person to read."""
-        facts = [f"{name:<10}{value}" for name, value in (("table", self.location), *self.facts)]
+        facts = [("table", self.location), *self.facts]
+        width = max(10, *(len(name) + 1 for name, _ in facts))
         findings = [line for finding in self.findings for line in ["", *_lines(finding)]]
-        return "\n".join([*facts, *findings, "", self._verdict()])
+        lines = [f"{name:<{width}}{value}" for name, value in facts]
+        return "\n".join([*lines, *findings, "", self._verdict()])
 
     def _verdict(self) -> str:
         counts = dict.fromkeys(Severity, 0)

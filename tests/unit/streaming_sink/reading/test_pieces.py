@@ -7,6 +7,7 @@ import pytest
 from streaming_sink.reading.pieces import changed_pieces
 from tests.unit.timeline.world import Lake
 from timeline.changes.changes import Append
+from timeline.changes.ref_changes import Rollback
 from timeline.changes.row_deltas import RowDelta
 from timeline.errors import MissingMetadataError
 
@@ -37,3 +38,16 @@ def test_changes_whose_manifest_was_deleted_are_missing_and_not_none() -> None:
     lake.store.delete([lake.store.relative(each.manifest_path) for each in head.manifests])
     with pytest.raises(MissingMetadataError, match="was deleted"):
         changed_pieces(head, head.number, head.number, lake.shared.__getitem__)
+
+
+def test_a_rollback_is_named_as_one_and_not_as_what_another_engine_did() -> None:
+    lake = Lake()
+    file = lake.file()
+    lake.table.commit([Append((file,))])
+    before = lake.table.head.metadata.current_snapshot_id
+    lake.table.commit([RowDelta((), (lake.deletes(file, 1, 2),))])
+    lake.table.commit([Rollback(before)])
+    head = lake.open().head
+    said = f"version {head.number} is a rollback, .* read on from version {head.number + 1}, and begin a new"
+    with pytest.raises(ValueError, match=said):
+        list(changed_pieces(head, head.number, head.number, lake.shared.__getitem__))
