@@ -90,9 +90,9 @@ class MergedRows:
         job, what = self._job, self._what
         with open_data_file(job.store, given.path, what, needs_ids=job.needs_ids) as file:
             check_rows(file, given, what)
+            # Another engine may have dropped the column of a field: then no row has it any more.
             for field in job.partition_by:
-                top = job.schema.field(field.source[0])
-                if not file.holds(top):
+                if field.source and not file.holds(job.schema.field(field.source[0])):
                     raise DataFileError(f"{what} keeps a partition column only in its path: {given.path}")
             stored = None if in_order else self._worth_keeping(given, file)
             if stored is None:

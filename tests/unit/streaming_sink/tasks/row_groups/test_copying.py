@@ -17,7 +17,7 @@ from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.tasks.batches import conform
 from streaming_sink.tasks.files import data_file_writer
 from streaming_sink.tasks.files.delete_files import write_position_deletes
-from streaming_sink.tasks.job import BloomFilter, TaskBuckets
+from streaming_sink.tasks.job import BloomFilter, PartitionSource, TaskBuckets
 from streaming_sink.tasks.row_groups.compact import (
     BINARY,
     I32,
@@ -446,3 +446,16 @@ def test_a_file_that_ends_before_its_row_groups_do_is_the_culprit_and_leaves_no_
     assert done.culprit == bad.path
     assert "cannot be copied" in done.reason
     assert {it.path for it in job.store.list_below("data")} == before
+
+
+@pytest.mark.parametrize("bound", [1, DECODES], ids=["copied", "decoded"])
+def test_files_of_a_partition_whose_column_was_dropped_are_merged(bound):
+    job = job_of(SCHEMA, copied_from_bytes=bound)
+    files = [written(job, _rows(0, 60)), written(job, _rows(60, 60))]
+    inputs = tuple(InputFile(it.path, it.rows) for it in files)
+    spec = (PartitionSource("city", (), "identity"),)
+    job = replace(job, partition_by=spec)  # as a group of clustering has it
+    done = execute_fill(job, Fill(0, ("eu",), spec, inputs, ()), attempt=0)
+    assert _ids(rows_of(job, *done.files)) == [*range(120)]
+    assert [it.partition for it in done.files] == [("eu",)]
+    assert "/city=eu/" in done.files[0].path
