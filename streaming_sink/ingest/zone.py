@@ -43,10 +43,12 @@ class BufferZone(StoredZone):
     `audit=True` stages work items before they are published, and counts their rows; an `ingest.Audit` or a
     function checks more. False, the default of a new zone, publishes them as they are written.
 
-    The zone stores all of this at its first use, but for `storage_options`, the properties of a catalog and
-    the settings of Kafka's client, which may hold secrets; of a catalog it stores the name. What a later
-    `BufferZone(location)` is given replaces what was stored: an argument that is left out keeps it, None or
-    an empty value removes it. A zone stays with its table: another `table` is a ValueError.
+    What is given is held against what the zone has stored when it is made, and stored at its first use, but
+    for `storage_options`, the properties of a catalog and the settings of Kafka's client, which may hold
+    secrets; of a catalog it stores the name. What a later `BufferZone(location)` is given replaces what was
+    stored: an argument that is left out keeps it, None or an empty value removes it. A zone stays with its
+    table: another `table` is a ValueError, as are options that no zone has. `BufferZone(location)` alone
+    makes no request.
     """
 
     def __init__(
@@ -87,9 +89,9 @@ class BufferZone(StoredZone):
             open_store(as_path_table(location).location, storage_options), storage_options, given
         )
 
-    def push(self, *paths: str) -> Pushed:
-        """Announce files that exist: each lands in the table once, when a rule is met. A name that ends in
-        "/" is a folder, of which all files below are announced.
+    def push(self, *paths: str | os.PathLike[str]) -> Pushed:
+        """Announce files that exist: each lands in the table once, when a rule is met. Of a folder all files
+        below are announced; a name that ends in "/" is a folder, and so is one of which there is no file.
 
         Durable once this returns. Announcing a file again changes nothing; a file that was replaced since is
         another one. Files of which there is none, and folders of none, are named in the answer. ValueError
@@ -97,25 +99,26 @@ class BufferZone(StoredZone):
         by a BufferZoneFullError. StoreUnavailableError where the store does not answer: push again.
         """
         Backlog(self).check()
-        if not paths or not all(isinstance(path, str) for path in paths):
+        if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
             raise TypeError(f"push needs the names of files, not {paths!r}")
-        given = [self._elsewhere(path) for path in paths]
-        files, missing = self.find([path for path in given if not path.endswith("/")])
+        given = [self._elsewhere(os.fspath(path)) for path in paths]
+        files, others = self.find([path for path in given if not path.endswith("/")])
+        missing: list[str] = []
         unknown: list[str] = []
-        for folder in (path for path in given if path.endswith("/")):
+        for folder in [*others, *(path for path in given if path.endswith("/"))]:
             below = list(self.sources.below(folder, "*", self.environment.now_ms(), unknown))
             files += below
             missing += [] if below else [folder]
         return replace(self.announce(files, missing), left_out=tuple(unknown))
 
-    def watch(self, folder: str, pattern: str = "*") -> None:
+    def watch(self, folder: str | os.PathLike[str], pattern: str = "*") -> None:
         """From now on, announce the files below a folder that fills, whose names fit the pattern.
 
         Stored in the zone, for planners, which look again and again. On a disk a file is announced once it
         has not changed between two looks. The log names a folder that is empty yet. ValueError for one
         outside the zone's sources, or that a disk does not have.
         """
-        entry = (self._elsewhere(folder).rstrip("/"), pattern)
+        entry = (self._elsewhere(os.fspath(folder)).rstrip("/"), pattern)
         warn_if_empty(self.sources.store(entry[0]))
         write_watched(self.store, entry, self.environment)
 

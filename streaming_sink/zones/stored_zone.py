@@ -30,10 +30,9 @@ from streaming_sink.zones.audit import DEFAULT_TIMEOUT_MS, Audit
 from streaming_sink.zones.definition import (
     Definition,
     default_sources,
-    name_table,
     open_log,
-    settle_definition,
 )
+from streaming_sink.zones.definition_log import check_given, name_table, settle_definition
 from streaming_sink.zones.given import NOTHING_GIVEN, Given
 from streaming_sink.zones.plan_marks import PlanMarks
 from streaming_sink.zones.records import (
@@ -84,6 +83,7 @@ class StoredZone:
         self.environment = SYSTEM
         self._log: NumberedLog | KafkaLog | None = None
         self.plans = NumberedLog(store, "plans", "avro")
+        check_given(store, self.plans, given, self.new_id)
 
     def __repr__(self) -> str:
         return f"BufferZone({self.store.location!r})"

@@ -85,7 +85,7 @@ def create(
     from streaming_sink.options.values.tables import CatalogTable
     from streaming_sink.options.values.writes import Upsert
     from streaming_sink.zones.audit import Audit
-    from streaming_sink.zones.definition import read_definition
+    from streaming_sink.zones.definition_log import read_definition
     from streaming_sink.zones.zone_options import KEPT, Rules, SourceFolders
     from timeline.stores import open_store
 
@@ -115,14 +115,14 @@ def create(
 @click.argument("files", nargs=-1, required=True)
 @as_json_option
 def push(zone: BufferZone, files: tuple[str, ...], as_json: bool) -> int:
-    """Announce FILES that exist; a name that ends in / is a folder, of which all files are announced."""
+    """Announce FILES that exist; of a folder all files below it are announced."""
     pushed = zone.push(*files)
     if as_json:
         say_json(pushed)
     else:
         say(f"{pushed.files:,} files, {size_text(pushed.bytes)}")
         for name in pushed.missing:
-            say(f"there is no such file: {name}")
+            say(f"there is no such file, and no file below it: {name}")
         if pushed.left_out:
             count, first = len(pushed.left_out), pushed.left_out[0]
             say(f"{count:,} files are left out, hidden ones or of no known format, such as {first}")

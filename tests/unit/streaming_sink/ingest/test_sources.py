@@ -88,6 +88,20 @@ def test_the_files_of_the_table_and_of_the_zone_are_refused(tmp_path: Path) -> N
 
 def test_a_folder_without_files_is_named(tmp_path: Path) -> None:
     assert zone_at(tmp_path).push(f"{tmp_path}/nothing/").missing == (f"{tmp_path}/nothing/",)
+    assert zone_at(tmp_path).push(f"{tmp_path}/nothing").missing == (f"{tmp_path}/nothing",)
+
+
+def test_a_path_is_a_file_or_a_folder_whatever_the_folder_is_called(tmp_path: Path, file: Path) -> None:
+    """As Spark names the folders that it writes: part files in a folder "x.parquet"."""
+    folder = tmp_path / "out.parquet"
+    folder.mkdir()
+    for name in ("part-0.parquet", "part-1.parquet", "_SUCCESS"):
+        (folder / name).write_bytes(file.read_bytes())
+    pushed = zone_at(tmp_path).push(file, folder, tmp_path / "none.parquet")
+    assert (pushed.files, pushed.missing) == (3, (f"{tmp_path}/none.parquet",))
+    zone = zone_at(tmp_path)
+    zone.watch(folder)
+    assert zone.watched() == [(str(folder), "*")]
 
 
 def test_a_file_in_a_folder_that_fills_keeps_its_identity(tmp_path: Path, file: Path) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,15 +16,17 @@ from click.testing import CliRunner
 
 from planners import FileSizing
 from planners.ingestion.buffering import PlanningRules
-from streaming_sink import Append, CatalogTable, SchemaContract, Upsert, ingest
+from streaming_sink import Append, BulkInsert, CatalogTable, Checks, SchemaContract, Upsert, ingest
 from streaming_sink.commands.ingesting.ingest import ingest as commands
 from streaming_sink.ingest import running
+from streaming_sink.zones.definition_log import read_definition
 from streaming_sink.zones.ledger import Ledger, retry
 from streaming_sink.zones.planning.flux import Flux
 from streaming_sink.zones.status import status
 from tests.sinks import flat_zone
 from timeline.errors import CorruptTableError
 from timeline.slots.numbered import NumberedLog
+from timeline.stores import open_store
 
 
 def zone_at(folder: Path, **given: object) -> ingest.BufferZone:
@@ -150,11 +153,11 @@ def test_partition_fields_are_a_list_of_texts_that_spell_transforms(tmp_path: Pa
     ],
     ids=["push", "watched", "siphon", "status", "Flux", "Ledger"],
 )
-def test_the_first_use_of_a_zone_as_another_tables_is_refused_whichever_it_is(
+def test_the_first_use_of_a_zone_that_became_another_tables_is_refused_whichever_it_is(
     tmp_path: Path, use: Callable[[ingest.BufferZone], object]
 ) -> None:
-    made = zone_at(tmp_path).definition
     other = ingest.BufferZone(str(tmp_path / "zone"), table=str(tmp_path / "other"))
+    made = zone_at(tmp_path).definition
     with pytest.raises(ValueError, match=f"is for the table {made.table}, and this is {tmp_path}/other"):
         use(other)
 
@@ -243,9 +246,36 @@ def test_files_of_a_folder_that_no_format_fits_are_named(tmp_path: Path) -> None
 
 def test_a_zone_stays_with_its_table(tmp_path: Path) -> None:
     zone_at(tmp_path).definition  # noqa: B018
-    other = ingest.BufferZone(str(tmp_path / "zone"), table=str(tmp_path / "other"))
     with pytest.raises(ValueError, match="a zone stays with its table, so give this one another location"):
-        other.push("x.parquet")
+        ingest.BufferZone(str(tmp_path / "zone"), table=str(tmp_path / "other"))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"write": BulkInsert()}, "a zone plans the sizes of the files that it writes"),
+        ({"contract": SchemaContract(mismatch="rescue")}, "a zone decides about whole files"),
+        ({"checks": Checks({"id > 0": "drop"}), "audit": True}, "a zone with expectations publishes items"),
+        ({"write": Upsert(key=["id"]), "audit": True}, "a zone with a key publishes items"),
+        ({"table": "{folder}/zone/table"}, "neither its nor the table's is inside of the other"),
+        ({"table": "{folder}/zone"}, "neither its nor the table's is inside of the other"),
+        ({"table": "{folder}"}, "neither its nor the table's is inside of the other"),
+    ],
+    ids=["bulk", "rescue", "audited checks", "audited keys", "table in zone", "one folder", "zone in table"],
+)
+@pytest.mark.parametrize("there", [False, True], ids=["new", "there"])
+def test_options_that_no_zone_has_are_refused_when_it_is_made(
+    tmp_path: Path, given: dict[str, Any], message: str, there: bool
+) -> None:
+    location, table = str(tmp_path / "zone"), str(tmp_path / "table")
+    stored = ingest.BufferZone(location, table).definition if there else None
+    options: dict[str, Any] = {"table": table, **given}
+    options["table"] = options["table"].format(folder=tmp_path)
+    if there and "table" in given:
+        message = "a zone stays with its table"
+    with pytest.raises(ValueError, match=message):
+        ingest.BufferZone(location, **options)
+    assert read_definition(open_store(location)) == stored
 
 
 def test_a_zone_that_is_not_there_needs_a_table(tmp_path: Path) -> None:
