@@ -14,7 +14,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from timeline import properties
 from timeline.changes.change_checks import check_changes
 from timeline.changes.changes import Change
-from timeline.changes.drop_changes import check_not_dropped, is_dropped
+from timeline.changes.drop_changes import check_not_dropped, is_dropped, table_vanished
 from timeline.changes.intent import Intent
 from timeline.clock import SYSTEM, Environment
 from timeline.commit import conflicts
@@ -151,7 +151,7 @@ class Table:
     def refresh(self) -> Head:
         """Return the newest head: one LIST while nothing changed, otherwise the reads of what is new."""
         if (head := self.log.newer(self._head)) is None:
-            raise _table_vanished(self.store)
+            raise table_vanished(self.log.address, self.store.location)
         if head is not self._head:
             conflicts.check_table_is_the_same(head, self._table_uuid)
             self._move_to(head)
@@ -271,7 +271,7 @@ class Table:
 
     def _build(self, attempts: Attempts, head: Head | None) -> Candidate | None:
         if head is None:
-            raise _table_vanished(self.store)
+            raise table_vanished(self.log.address, self.store.location)
         self.log.check_writable(head)
         probe = self._unrecorded_probe and record_probe(head.properties, self._unrecorded_probe)
         return attempts.build(head, probe)
@@ -287,14 +287,6 @@ def open_table(
 ) -> Table:
     """Open the table at a location, as `Table.open`. ValueError where `open_store` refuses an argument."""
     return Table.open(open_store(location, storage_options), environment)
-
-
-def _table_vanished(store: Store) -> TableNotFoundError:
-    return TableNotFoundError(
-        "the table has vanished: no version of it is left. Nothing was written; unless it was dropped on"
-        f" purpose, restore metadata/ from a copy before a writer starts: {store.location}",
-        location=store.location,
-    )
 
 
 __all__ = ["AlreadyCommitted", "Committed", "Table", "open_table"]

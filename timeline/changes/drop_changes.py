@@ -7,9 +7,10 @@ from typing import ClassVar
 
 from timeline.changes.changes import Change, Over
 from timeline.drafts.draft import Draft
-from timeline.errors import TableDroppedError
+from timeline.errors import TableDroppedError, TableNotFoundError
 from timeline.features import DROPPED, require_feature, required_features
 from timeline.versions.head import Head
+from timeline.versions.outbox import identifier_of
 
 
 @dataclass(frozen=True)
@@ -41,3 +42,19 @@ def check_not_dropped(head: Head) -> None:
             f" before: {head.metadata.location}",
             **head.where,
         )
+
+
+def table_vanished(address: str, location: str) -> TableNotFoundError:
+    """Return the error for a table that was open, and of which there is nothing any more."""
+    if identifier := identifier_of(address):
+        return TableNotFoundError(
+            "the catalog has the table no more: it was dropped, or has another name. Nothing was written. Start"
+            " the query again if a new table is to be made in its place, or give it the other name:"
+            f" {'.'.join(identifier)}",
+            location=location,
+        )
+    return TableNotFoundError(
+        "the table has vanished: no version of it is left. Nothing was written; unless it was dropped on"
+        f" purpose, restore metadata/ from a copy before a writer starts: {location}",
+        location=location,
+    )

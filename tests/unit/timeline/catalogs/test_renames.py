@@ -12,7 +12,7 @@ from pyiceberg.exceptions import ForbiddenError, ServerError
 from tests.unit.timeline.logs.kinds import Answers, CatalogKind
 from tests.unit.timeline.world import SCHEMA
 from timeline.catalogs.renames import find_by_uuid
-from timeline.errors import StoreUnavailableError
+from timeline.errors import StoreUnavailableError, TableNotFoundError
 from timeline.stores import local_path
 
 OWN, OTHER = ("lake",), ("attic",)
@@ -44,6 +44,17 @@ def refusing(call: Callable[..., Any], name: tuple[str, ...], failure: Exception
         return call(asked, *given)
 
     return ask
+
+
+@pytest.mark.parametrize("gone", ["dropped", "renamed"])
+def test_an_open_table_that_the_catalog_has_no_more_says_what_to_do(kind: CatalogKind, gone: str) -> None:
+    table = kind.create()
+    if gone == "dropped":
+        kind.beside().drop_table("lake.table")
+    else:
+        kind.beside().rename_table("lake.table", "lake.new")
+    with pytest.raises(TableNotFoundError, match=r"the catalog has the table no more.*other name: lake\.table$"):
+        table.refresh()
 
 
 @pytest.mark.parametrize("name", [("lake", "new"), ("attic", "table"), ("attic", "old", "t"), ("zoo", "t")])
