@@ -165,7 +165,9 @@ class IcebergSink:
             raise ValueError(
                 f"a batch id must be a whole number from 0 on, as Spark counts batches, not {batch_id!r}"
             )
-        session = batch.sparkSession
+        session = getattr(batch, "sparkSession", None)
+        if session is None:
+            raise TypeError(f"a batch must be a DataFrame of Spark, as foreachBatch gives it, not {batch!r}")
         text = f"{self.options.location}: batch {batch_id}"
         with brief_interruption(batch_id), self._lock, described(session, text):
             run = identify(session, self.options.app_id, self._minted_run_id)

@@ -169,13 +169,12 @@ def execute_plan(
 ) -> ClusterReport | None:
     """Claim a pending plan, rewrite its groups, and complete it in the last version that has some of them;
     None where there is nothing to do: it is not pending, or another executor has it (see `instants.claim`).
-    ValueError for a plan of another kind.
+    ValueError for a plan of another kind, and for what is no plan's id.
 
     Raises as `execute`; the plan then stays pending, and other executors, or `cancel`, may take it.
     """
-
     if not names.is_plan_id(plan_id):
-        return None
+        raise ValueError(f"not the id of a plan; `streaming-sink plans` lists those that wait: {plan_id!r}")
     if names.plan_kind(plan_id) != CLUSTERING.name:
         raise ValueError(f"not a clustering plan, but of kind {names.plan_kind(plan_id)!r}: {plan_id}")
 

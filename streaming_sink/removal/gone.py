@@ -87,7 +87,7 @@ _MEANINGS: Mapping[LeftoverKind, tuple[str, str]] = {
 
 def check_gone(
     table: AnyTable,
-    keys: Iterable[Mapping[str, Any]],
+    keys: Mapping[str, Any] | Iterable[Mapping[str, Any]],
     *,
     also: Sequence[str] = (),
 ) -> Diagnosis:

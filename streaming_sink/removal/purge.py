@@ -41,7 +41,7 @@ _PACE_SECONDS = 10.0
 
 def purge(
     table: AnyTable,
-    keys: Iterable[Mapping[str, Any]],
+    keys: Mapping[str, Any] | Iterable[Mapping[str, Any]],
     *,
     also: Sequence[str] = (),
     dry_run: bool = False,
@@ -58,7 +58,7 @@ def purge(
     other writer does. `check_gone` judges the result.
 
     Writers may go on, and a call that was killed is continued by the next one. A key maps each of its columns
-    to a value; of a table with a key they are its columns.
+    to a value, and one may be given alone; of a table with a key they are its columns.
 
     In a catalog a purge asks that the snapshots of other engines on main expire too which have such rows, and
     never the one that an engine remembers its commits by. What other engines have written is theirs to

@@ -32,11 +32,13 @@ class WantedKeys:
     """Of each key the values, in the order of `names`."""
 
     @classmethod
-    def of(cls, keys: Iterable[Mapping[str, Any]]) -> WantedKeys:
-        """Return keys that are mappings of column to value. ValueError where there are none, where they have
-        different columns, and for nulls, which equal nothing.
+    def of(cls, keys: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> WantedKeys:
+        """Return keys that are mappings of column to value, or one of them. ValueError where there are none,
+        where they have different columns, and for nulls, which equal nothing; TypeError for other values.
         """
-        given = list(keys)
+        given: list[Any] = [keys] if isinstance(keys, Mapping) else list(keys)
+        if strange := [each for each in given if not isinstance(each, Mapping)]:
+            raise TypeError(f'a key maps columns to values, such as {{"user_id": 42}}, not {strange[0]!r}')
         names = tuple(given[0]) if given else ()
         if not names:
             raise ValueError("no key was named; name one, as user_id=42")

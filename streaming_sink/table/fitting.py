@@ -295,6 +295,6 @@ def _refusal_of_type(
         f"cast {what}" if what else 'cast the column, or widen the table\'s: SchemaContract(widening="widen")'
     )
     return SchemaMismatchError(
-        f"the batch's type does not fit the table's without loss; {advice}: {'.'.join(path)} is"
+        f"the table's column does not take the batch's type as it is; {advice}: {'.'.join(path)} is"
         f" {type_text(kind)} in the batch and {table} in the table"
     )

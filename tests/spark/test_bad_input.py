@@ -102,6 +102,13 @@ def _foreign(warehouse, location, version="2"):
     return table
 
 
+def test_a_batch_is_a_dataframe(location):
+    with pytest.raises(
+        TypeError, match=r"a batch must be a DataFrame of Spark, as foreachBatch gives it, not \[1\]"
+    ):
+        IcebergSink(location)([1], 0)
+
+
 def test_a_table_of_another_writer_is_refused(spark, location, tmp_path):
     _foreign(tmp_path, location)
     said = _refused(spark, location, spark.range(3), CorruptTableError)
@@ -228,7 +235,7 @@ def test_a_new_column_is_refused_with_what_to_do(spark, table):
 )
 def test_a_narrowing_is_refused(spark, table, schema, value, said):
     message = _refused(spark, table, _rows(spark, value, schema=schema))
-    assert "does not fit the table's without loss; cast the column" in message
+    assert "does not take the batch's type as it is; cast the column" in message
     assert said in message
 
 

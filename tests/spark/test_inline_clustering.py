@@ -115,6 +115,10 @@ def test_a_plan_is_saved_carried_out_and_completed_and_the_rows_are_the_same(spa
     assert ids_of(unclustered) == source_ids(4)
     assert _ids_by_duckdb(unclustered) == list(range(400))
     assert clustering.execute(spark, unclustered, plan_id) is None, "it is completed"
+    with pytest.raises(
+        ValueError, match="not the id of a plan; `streaming-sink plans` lists those that wait: 'x'"
+    ):
+        clustering.execute(spark, unclustered, "x")
 
 
 @pytest.mark.parametrize("strategy", ["sort", "zorder"])

@@ -48,8 +48,8 @@ def table_vanished(address: str, location: str) -> TableNotFoundError:
     """Return the error for a table that was open, and of which there is nothing any more."""
     if identifier := identifier_of(address):
         return TableNotFoundError(
-            "the catalog has the table no more: it was dropped, or has another name. Nothing was written. Start"
-            " the query again if a new table is to be made in its place, or give it the other name:"
+            "the catalog has the table no more: it was dropped, or has another name. Nothing was written."
+            " Start the query again if a new table is to be made in its place, or give it the other name:"
             f" {'.'.join(identifier)}",
             location=location,
         )

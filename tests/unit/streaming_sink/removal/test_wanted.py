@@ -112,3 +112,9 @@ def test_no_key_is_refused() -> None:
         WantedKeys.read(["", "  "])
     with pytest.raises(ValueError, match=r"a key has no value of type float: k=1\.5"):
         WantedKeys.of([{"k": 1.5}])
+
+
+def test_a_key_may_be_given_alone_and_is_a_mapping() -> None:
+    assert WantedKeys.of({"a": 1, "b": "x"}) == WantedKeys.of([{"a": 1, "b": "x"}])
+    with pytest.raises(TypeError, match=r'a key maps columns to values, such as {"user_id": 42}, not 42'):
+        WantedKeys.of([42])  # type: ignore[list-item]

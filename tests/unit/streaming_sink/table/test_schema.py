@@ -204,7 +204,7 @@ def test_types_may_widen_into_the_tables_and_never_narrow(table, batch, fits):
     if fits:
         fit_batch(_table(c=table), _struct(c=batch))
         return
-    with pytest.raises(SchemaMismatchError, match=r"does not fit the table's without loss.*: c.* is "):
+    with pytest.raises(SchemaMismatchError, match=r"does not take the batch's type as it is.*: c.* is "):
         fit_batch(_table(c=table), _struct(c=batch))
 
 

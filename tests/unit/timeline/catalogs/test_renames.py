@@ -53,7 +53,9 @@ def test_an_open_table_that_the_catalog_has_no_more_says_what_to_do(kind: Catalo
         kind.beside().drop_table("lake.table")
     else:
         kind.beside().rename_table("lake.table", "lake.new")
-    with pytest.raises(TableNotFoundError, match=r"the catalog has the table no more.*other name: lake\.table$"):
+    with pytest.raises(
+        TableNotFoundError, match=r"the catalog has the table no more.*other name: lake\.table$"
+    ):
         table.refresh()
 
 
