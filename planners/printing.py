@@ -14,8 +14,11 @@ def joined(partition: Sequence[object]) -> str:
 
 
 def table(align: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the rows below their heads in aligned columns; `align` has one of < and > a column."""
-    cells = [head, *rows]
+    """Return the rows below their heads in aligned columns; `align` has one of < and > a column. Nothing
+    where there are no rows.
+    """
+    if len(cells := [head, *rows]) == 1:
+        return []
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
         "  "

@@ -14,6 +14,7 @@ from typing import Any
 from planners.clustering.strategies import Strategy, order_name
 from planners.model import Decision, FillVerdict, PartitionKey
 from planners.printing import EXPLAINED_LINES, joined, table, uncounted
+from planners.sizing import size_text
 
 _NOT_ASKED_FOR = "too large, or of partitions that are not asked for, by what the table's manifests state"
 _FOR_LATER = (
@@ -117,11 +118,12 @@ class ClusteringPlan:
         outputs = sum(group.output_files for group in self.groups)
         lines = [
             f"clustering plan: {len(self.groups):,} groups, {inputs:,} files -> {outputs:,}, "
-            f"{self.bytes:,} bytes, {len(self.left_out) + self.others:,} files left out",
+            f"{size_text(self.bytes)}, {len(self.left_out) + self.others:,} files left out",
             f"selected by: {', '.join(map(str, self.selected_by)) or 'nothing'}; "
-            f"target {self.target_file_bytes:,} bytes a file",
-            "groups:",
+            f"target {size_text(self.target_file_bytes)} a file",
         ]
+        if self.groups:
+            lines.append("groups:")
         lines += table(
             "<>>>>><<",
             ("partition", "group", "files", "-> files", "bytes", "rows", "how", "why"),
@@ -134,7 +136,8 @@ class ClusteringPlan:
             ),
         )  # fmt: skip
         lines += uncounted("groups", len(self.groups))
-        lines.append("left out:")
+        if self.left_out or self.others:
+            lines.append("left out:")
         counts = Counter(it.reason for it in self.left_out)
         lines += [f"  {count:,} files: {reason}" for reason, count in sorted(counts.items()) if count > 1]
         if self.others:

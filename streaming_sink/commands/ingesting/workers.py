@@ -5,25 +5,23 @@ operator decides of items and files, `streaming-sink ingest publish|discard|rean
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from streaming_sink.commands.arguments import Pairs, of_a_zone, storage_option
 from streaming_sink.commands.ingesting.ingest import ingest
-from streaming_sink.commands.terminal import DONE, FINDINGS, say
+from streaming_sink.commands.terminal import DONE, FINDINGS, amount, say
 from streaming_sink.durations import duration
-
-if TYPE_CHECKING:
-    from streaming_sink.ingest.zone import BufferZone
-
-
-__all__ = ["ingest"]
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from streaming_sink.ingest.zone import BufferZone
+    from streaming_sink.zones.landed import Landed
+
+__all__ = ["ingest"]
 
 _once = click.option("--available-now", is_flag=True, help="Do what there is to do, and end.")
 
@@ -72,15 +70,17 @@ def work(zone: BufferZone, available_now: bool, patience_seconds: float, name: s
     """Land work items that are planned, in a Spark session of this process."""
     from streaming_sink.ingest import running
 
+    landed: list[Landed] = []
     running.work(
         _session(),
         zone,
         until_idle=available_now,
         patience_seconds=patience_seconds,
         name=name,
-        on_landed=lambda it: say(it.line()),
+        on_landed=lambda it: _say_landed(it, landed),
     )
-    return DONE
+    _say_sum(zone, landed)
+    return DONE  # of another code `dispatch` takes the worker to have failed
 
 
 @ingest.command()
@@ -128,17 +128,33 @@ def dispatch(
 @_once
 @_patience
 def run(zone: BufferZone, available_now: bool, patience_seconds: float) -> int:
-    """Plan and land, in one process."""
+    """Plan and land, in one process. Exit code 1 where files were rejected."""
     from streaming_sink.ingest import running
 
+    landed: list[Landed] = []
     running.run(
         _session(),
         zone,
         available_now=available_now,
         patience_seconds=patience_seconds,
-        on_landed=lambda it: say(it.line()),
+        on_landed=lambda it: _say_landed(it, landed),
     )
-    return DONE
+    return _say_sum(zone, landed)
+
+
+def _say_landed(item: Landed, landed: list[Landed]) -> None:
+    say(item.line())
+    landed.append(item)
+
+
+def _say_sum(zone: BufferZone, landed: Sequence[Landed]) -> int:
+    rejected = sum(len(item.rejected) for item in landed)
+    files = sum(item.files_in for item in landed)
+    rows = sum(item.rows for item in landed)
+    say(f"{amount(len(landed), 'work item')} landed here: {amount(files, 'file')}, {amount(rows, 'row')}")
+    if rejected:
+        say(f"{amount(rejected, 'file')} rejected; why: streaming-sink ingest ledger {zone.store.location}")
+    return FINDINGS if rejected else DONE
 
 
 def _session() -> SparkSession:

@@ -424,12 +424,19 @@ def test_explain_says_what_each_group_does_and_why_each_file_was_left_out() -> N
     files = [file(400, "a", (0, 5), partition=("d1",)), file(800, "b", (1, 9), partition=("d1",))]
     files += [file(9, f"r{at}", reserved_by="p1") for at in range(2)]
     lines = plan(files, SORTED).explain().splitlines()
-    assert lines[0] == "clustering plan: 1 groups, 2 files -> 2, 1,258,291,200 bytes, 2 files left out"
-    assert lines[1] == "selected by: all(); target 1,073,741,824 bytes a file"
+    assert lines[0] == "clustering plan: 1 groups, 2 files -> 2, 1.2 GiB, 2 files left out"
+    assert lines[1] == "selected by: all(); target 1.0 GiB a file"
     assert lines[4].split()[:4] == ["d1", "0", "2", "2"]
     assert lines[4].endswith(f"{ORDER}  2 files not in this order; a key may be in 2 files")
     assert "  2 files: reserved by plan p1" in lines
     assert lines[-1].split(maxsplit=3) == ["-", "r1", "9,437,184", "reserved by plan p1"]
+
+
+def test_explain_of_nothing_has_no_tables() -> None:
+    assert plan([]).explain().splitlines() == [
+        "clustering plan: 0 groups, 0 files -> 0, 0 B, 0 files left out",
+        "selected by: by_size(); target 1.0 GiB a file",
+    ]
 
 
 def test_explain_of_thousands_of_files_stays_short_and_says_so() -> None:
