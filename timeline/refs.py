@@ -1,17 +1,24 @@
-"""Set main back, and name snapshots: by the version of the table that is meant."""
+"""Set main back, name snapshots by the version of the table that is meant, and take such names away."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
+from timeline import staging
 from timeline.changes.changes import Change
-from timeline.changes.ref_changes import Branch, Rollback, Tag
+from timeline.changes.ref_changes import Branch, RemoveRef, Rollback, Tag
 from timeline.retention.policy import snapshot_version
 from timeline.table import Committed, Table
 from timeline.versions.head import Head
+from timeline.versions.staged import find_item_of_tag
+
+_LOG = logging.getLogger("streaming_sink.timeline")
+_NAMED = 20
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,47 @@ def set_tag(table: Table, name: str, version: int | None = None) -> int:
 def set_branch(table: Table, name: str, version: int | None = None) -> int:
     """Begin a branch at what main was in a version, by default now; return the snapshot. As `roll_back`."""
     return _name(table, lambda snapshot_id: Branch(name, snapshot_id), version)
+
+
+def remove_ref(table: Table, name: str, kind: SnapshotRefType) -> int:
+    """Remove a tag, or a branch beside main; return the snapshot that it named, which stays until a later
+    version expires it (R7). It is removed as it was seen here.
+
+    By the tag of a work item that is staged, and not settled, the item is unstaged: its zone's next worker
+    writes it again, and where there is no zone any more, none does. One that another engine has brought to
+    main is recorded as published (R27). No row is lost or doubled by either.
+
+    ValueError for main, and for a name that the table does not have. Raises as `Table.commit`:
+    CommitConflictError where others have moved, removed or settled it since.
+    """
+    head = table.refresh()
+    known = head.metadata.refs.get(name)
+    if name != MAIN_BRANCH and (known is None or known.snapshot_ref_type != kind):
+        raise ValueError(
+            f"the table has no {kind} {name!r}, but {_refs_of(head)}; nothing was changed:"
+            f" {table.store.location}"
+        )
+    snapshot_id = 0 if known is None else known.snapshot_id  # of an empty table main is none
+    item = find_item_of_tag(head, name)
+    if item is None:
+        table.commit([RemoveRef(name, snapshot_id, kind)])
+    elif staging.settle_picked(table, item) is None:
+        staging.unstage_item(table, item, snapshot_id)
+        _LOG.warning(
+            "work item %d of %r is not staged any more; its buffer zone writes it again: %s",
+            item.number,
+            item.app_id,
+            table.store.location,
+        )
+    return snapshot_id
+
+
+def _refs_of(head: Head) -> str:
+    """Return the tags and the branches beside main, for people."""
+    refs = sorted(head.metadata.refs.items())
+    found = [f"{ref.snapshot_ref_type} {name!r}" for name, ref in refs if name != MAIN_BRANCH]
+    more = [f"{len(found) - _NAMED:,} more"] if len(found) > _NAMED else []
+    return ", ".join([*found[:_NAMED], *more]) or "neither tags nor branches beside main"
 
 
 def snapshot_at(head: Head, version: int) -> Snapshot:

@@ -1,4 +1,4 @@
-"""A rollback of main, and the names of snapshots: tags and branches."""
+"""A rollback of main, and the names of snapshots: tags and branches, given and taken away."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from timeline.errors import CommitConflictError
 from timeline.features import ROLLBACK, require_feature
 from timeline.versions.followed import FOLLOWED_TAG_PREFIX
 from timeline.versions.head import Head
+from timeline.versions.staged import find_item_of_tag
 from timeline.versions.work_items import STAGED_TAG_PREFIX
 
 
@@ -98,6 +99,50 @@ class Branch(_Name):
         others="refused", when="where they have given the name to another snapshot, or have expired this one"
     )
     kind: ClassVar[SnapshotRefType] = SnapshotRefType.BRANCH
+
+
+@dataclass(frozen=True)
+class RemoveRef(Change):
+    """Remove a tag, or a branch beside main, as its remover has seen it. What it alone held expires with a
+    later version, as all else does (R7).
+
+    CommitConflictError where it names another snapshot by now, and for the tag of a work item that is staged:
+    `Discard` removes that one, since it looks whether the item has landed (R27).
+    """
+
+    over: ClassVar[Over] = Over(
+        others="refused",
+        when="where they have given the name to another snapshot; dropped where they have removed it",
+    )
+
+    name: str
+    snapshot_id: int
+    kind: SnapshotRefType
+
+    def check(self) -> None:
+        if self.name == MAIN_BRANCH:
+            raise ValueError("main is the table, and is never removed; `drop` ends a table")
+
+    def find_conflict(self, head: Head, schema_id: int, beside: Beside) -> str | None:  # noqa: ARG002 - as the base
+        known = head.metadata.refs.get(self.name)
+        if known is None:
+            return f"the {self.kind} was removed: {self.name}"
+        if (known.snapshot_id, known.snapshot_ref_type) != (self.snapshot_id, self.kind):
+            raise CommitConflictError(
+                f"the {self.kind} was of snapshot {self.snapshot_id}, and is a {known.snapshot_ref_type} of"
+                f" snapshot {known.snapshot_id} by now; nothing was changed: {self.name}",
+                **head.where,
+            )
+        if (item := find_item_of_tag(head, self.name)) is not None:
+            raise CommitConflictError(
+                f"the tag holds what is staged of work item {item.number} of {item.app_id!r}; nothing was"
+                f" changed, publish, discard or unstage the item: {self.name}",
+                **head.where,
+            )
+        return None
+
+    def apply(self, draft: Draft) -> None:
+        draft.release_ref(self.name)
 
 
 def find_snapshot(head: Head, snapshot_id: int) -> Snapshot:

@@ -46,6 +46,8 @@ class Draft:
     """Those beside main, each of which a tag holds."""
     commit_id: str = ""
     _expiry_policy: Mapping[str, str] | None = None
+    _released: dict[str, SnapshotRef] = field(default_factory=dict)
+    """Refs that were removed, and hold what they held until the next version."""
     plans_apart: ClassVar[bool] = False
     """Whether each pending plan has a property of its own, which stays short."""
     keeps_one_snapshot: ClassVar[bool] = False
@@ -158,6 +160,13 @@ class Draft:
         """Remove a tag or a branch, where the table has it."""
         self.update_metadata(refs={each: ref for each, ref in self.metadata.refs.items() if each != name})
 
+    def release_ref(self, name: str) -> None:
+        """Remove a tag or a branch that a person has set. What it held stays with this version, so that the
+        name can be given back.
+        """
+        self._released[name] = self.metadata.refs[name]
+        self.drop_ref(name)
+
     def update_metadata(self, **update: object) -> None:
         """Replace fields of the table metadata, by pyiceberg's names."""
         self.metadata = self.metadata.model_copy(update=update)
@@ -232,7 +241,7 @@ class Draft:
             self.number,
             self.commit_id,
             snapshots,
-            refs,
+            {**self._released, **refs},
             policy,
             self.updated_ms,
             self.head.version.owner,

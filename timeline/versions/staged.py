@@ -18,7 +18,7 @@ from timeline.errors import CorruptTableError, MissingMetadataError
 from timeline.versions.head import Head
 from timeline.versions.past import main_since
 from timeline.versions.version_file import stated_by
-from timeline.versions.work_items import STAGED_TAG_PREFIX, WorkItem
+from timeline.versions.work_items import STAGED_TAG_PREFIX, WorkItem, settled_items
 
 WAP_ID = "wap.id"
 OWN_WAP_ID = "streaming-sink.wap-id"
@@ -46,6 +46,24 @@ def find_staged(head: Head, item: WorkItem) -> Snapshot | None:
             **head.where,
         )
     return snapshot
+
+
+def find_item_of_tag(head: Head, tag: str) -> WorkItem | None:
+    """Return the work item that a tag holds staged, and that is not settled; None for every other name. A
+    snapshot that another engine has staged is no work item, by any name.
+    """
+    app_id, _, number = tag.removeprefix(STAGED_TAG_PREFIX).rpartition("-")
+    item = WorkItem(app_id, int(number)) if number.isdecimal() else None
+    if item is None or item.tag != tag or tag not in head.metadata.refs:
+        return None
+    snapshot = head.metadata.snapshot_by_id(head.metadata.refs[tag].snapshot_id)
+    if (
+        snapshot is None
+        or wap_id_of(snapshot) != item.wap_id
+        or properties.VERSION not in stated_by(snapshot)
+    ):
+        return None
+    return None if item.number in settled_items(head.properties, app_id) else item
 
 
 def staged_items(metadata: TableMetadataV2, app_id: str) -> dict[int, Snapshot]:
