@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streaming_sink.parsing.rows import ParsedJson, parse_json
     from streaming_sink.reading.changes import changes
     from streaming_sink.removal.cleaning import drop, expire_snapshots, remove_orphan_files
-    from streaming_sink.removal.earlier_versions import branch, rollback, tag
+    from streaming_sink.removal.earlier_versions import branch, drop_branch, drop_tag, rollback, tag
     from streaming_sink.removal.gone import check_gone
     from streaming_sink.removal.purge import purge
     from streaming_sink.replaying.replay import replay
@@ -48,7 +48,7 @@ _WHERE = {
     "streaming_sink.parsing.rows": ("ParsedJson", "parse_json"),
     "streaming_sink.reading.changes": ("changes",),
     "streaming_sink.removal.cleaning": ("drop", "expire_snapshots", "remove_orphan_files"),
-    "streaming_sink.removal.earlier_versions": ("branch", "rollback", "tag"),
+    "streaming_sink.removal.earlier_versions": ("branch", "drop_branch", "drop_tag", "rollback", "tag"),
     "streaming_sink.removal.gone": ("check_gone",),
     "streaming_sink.removal.purge": ("purge",),
     "streaming_sink.replaying.replay": ("replay",),
@@ -83,6 +83,8 @@ __all__ = [
     "changes",
     "check_gone",
     "drop",
+    "drop_branch",
+    "drop_tag",
     "expire_snapshots",
     "history",
     "mirror",

@@ -1,4 +1,4 @@
-"""The commands `rollback`, `tag`, `branch` and `drop`."""
+"""The commands `rollback`, `tag`, `branch`, `drop-tag`, `drop-branch` and `drop`."""
 
 from __future__ import annotations
 
@@ -63,6 +63,38 @@ def _say(name: str, snapshot_id: int, as_json: bool) -> int:
     return say_either(as_json, value, f"{name} is snapshot {snapshot_id}")
 
 
+def _of_a_dropped(command: F) -> F:
+    """Let a command take NAME."""
+    return of_a_table(command, further="NAME")
+
+
+@click.command()
+@_of_a_dropped
+def drop_tag(table: KnownTable, as_json: bool, name: str) -> int:
+    """Drop a tag: what it alone kept expires, as all else does.
+
+    That of a work item that is staged (wap-...) is written again by its buffer zone; `ingest discard` is how
+    it never lands.
+    """
+    from streaming_sink.removal.earlier_versions import drop_tag as drop_it
+
+    return _say_dropped("tag", name, drop_it(table, name), as_json)
+
+
+@click.command()
+@_of_a_dropped
+def drop_branch(table: KnownTable, as_json: bool, name: str) -> int:
+    """Drop a branch beside main: what it alone kept expires, as all else does."""
+    from streaming_sink.removal.earlier_versions import drop_branch as drop_it
+
+    return _say_dropped("branch", name, drop_it(table, name), as_json)
+
+
+def _say_dropped(kind: str, name: str, snapshot_id: int, as_json: bool) -> int:
+    value = {"name": name, "snapshot_id": snapshot_id}
+    return say_either(as_json, value, f"dropped {kind} {name}; it was snapshot {snapshot_id}")
+
+
 @click.command()
 @of_a_table
 def drop(table: KnownTable, as_json: bool) -> int:
@@ -73,4 +105,4 @@ def drop(table: KnownTable, as_json: bool) -> int:
     return say_either(as_json, {"version": version}, f"dropped; version {version} was its last")
 
 
-COMMANDS = (rollback, tag, branch, drop)
+COMMANDS = (rollback, tag, branch, drop_tag, drop_branch, drop)

@@ -1,12 +1,16 @@
-"""Set a table back to an earlier version, and name versions by tags and branches."""
+"""Set a table back to an earlier version, name versions by tags and branches, and drop such names."""
 
 from __future__ import annotations
 
 import logging
 
+from pyiceberg.table.refs import SnapshotRefType
+
 from streaming_sink.options.values.tables import AnyTable, as_table
+from streaming_sink.removal.tables import open_seconds, opener_beside
 from timeline import refs
 from timeline.refs import RolledBack
+from timeline.versions.followed import FOLLOWED_TAG_PREFIX, followed_tag
 
 _LOG = logging.getLogger("streaming_sink")
 _NAMED = 5
@@ -51,3 +55,34 @@ def branch(table: AnyTable, name: str, version: int | None = None) -> int:
     writes to main alone; in a catalog other engines may write to a branch. Raises as `tag`.
     """
     return refs.set_branch(as_table(table).open(), name, version)
+
+
+def drop_tag(table: AnyTable, name: str) -> int:
+    """Drop a tag, of any engine, and return the snapshot that it named. From the next version on that
+    expires as any other; the files that it alone had are deleted after that, as those of all that expires.
+
+    Where a tag holds a work item that is staged (`wap-…`), the item is unstaged: a worker of its buffer zone
+    writes it again, and where there is no zone any more, none does. The tag of a change log (`followed-…`) is
+    dropped once the log has been dropped.
+
+    ValueError for a tag that the table does not have, with the names that it has, and for that of a change
+    log that is there; CommitConflictError where others have moved or removed it since; else as `tag`.
+    """
+    place = as_table(table)
+    opened = place.open()
+    seconds = open_seconds(opened, place, (), opener_beside(place))
+    for second in seconds if name.startswith(FOLLOWED_TAG_PREFIX) else ():
+        if name == followed_tag(str(second.head.metadata.table_uuid)):
+            raise ValueError(
+                "the tag holds what a change log has followed, which the next changes are read against; it"
+                " ends 30 days after the log's last batch. Nothing was changed; drop the log first, if it is"
+                f" not needed: {second.log.address}"
+            )
+    return refs.remove_ref(opened, name, SnapshotRefType.TAG)
+
+
+def drop_branch(table: AnyTable, name: str) -> int:
+    """Drop a branch beside main, and return its newest snapshot. Commits that another engine has made to the
+    branch alone are left to its `expire_snapshots`. Raises as `drop_tag`, and ValueError for main.
+    """
+    return refs.remove_ref(as_table(table).open(), name, SnapshotRefType.BRANCH)

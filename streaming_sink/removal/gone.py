@@ -25,13 +25,13 @@ _MEANINGS: Mapping[LeftoverKind, tuple[str, str]] = {
     ),
     LeftoverKind.REF: (
         "readers of the tag or branch see these rows, and it keeps the files for ever",
-        "drop the tag or branch with the engine that made it, or have that engine rewrite it without them;"
-        " then run `streaming-sink purge`",
+        "`streaming-sink drop-tag` or `drop-branch`, if no reader needs it; then `streaming-sink purge`",
     ),
     LeftoverKind.STAGED: (
         "a work item with these rows, or another engine's snapshot, is beside main and may be published",
-        "`streaming-sink ingest publish` or `discard` the item; publish another engine's snapshot there, or"
-        " expire it by its id (expire_snapshots); then run `streaming-sink purge`",
+        "`streaming-sink ingest publish` or `discard` the item, or `streaming-sink drop-tag` its tag, wap-…,"
+        " if there is no zone any more; publish another engine's snapshot there, or expire it by its id"
+        " (expire_snapshots); then run `streaming-sink purge`",
     ),
     LeftoverKind.HISTORY: (
         "time travel to older snapshots shows these rows",

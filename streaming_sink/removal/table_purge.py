@@ -93,15 +93,16 @@ class TablePurge:
             )
 
     def check_nothing_pins(self, left: Leftovers) -> None:
-        """Raise ValueError where a tag, a branch or a staged snapshot keeps rows of the keys: this sink does
-        not remove what another engine keeps.
+        """Raise ValueError where a tag, a branch or a staged snapshot keeps rows of the keys: a person has to
+        say that it is not needed.
         """
         if pinned := left.of(*_PINNED):
             names_of = sorted({name for each in pinned for name in each.holders})
             raise ValueError(
-                f"rows of these keys are kept by {', '.join(names_of)}, and nothing was changed. Drop it with"
-                " the engine that made it (ALTER TABLE ... DROP TAG or DROP BRANCH; for a staged snapshot:"
-                " publish or discard it; for one beside main: expire_snapshots with its id), and purge again:"
+                f"rows of these keys are kept by {', '.join(names_of)}, and nothing was changed. Drop a tag"
+                " or a branch (`streaming-sink drop-tag`, `drop-branch`); publish or discard a work item that"
+                " is staged (`streaming-sink ingest`), or drop its tag, wap-…, if there is no zone any more;"
+                " for a snapshot beside main: expire_snapshots with its id. Then purge again:"
                 f" {self.table.store.location} has {pinned[0].path}"
             )
 

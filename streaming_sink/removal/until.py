@@ -75,7 +75,7 @@ def _stays(each: Leftover, head: Head) -> str:
 _UNTIL = {
     LeftoverKind.LIVE: "a purge deletes the rows and rewrites the file; problems say why one could not",
     LeftoverKind.DELETED: "a purge rewrites the file; problems say why one could not",
-    LeftoverKind.REF: "the tag or branch is dropped; then purge again",
+    LeftoverKind.REF: "the tag or branch is dropped (drop-tag, drop-branch); then purge again",
     LeftoverKind.STAGED: "the staged snapshot is published or dropped; then purge again",
     LeftoverKind.UNDELIVERED: "the stream, or the next purge, delivers it",
     LeftoverKind.FOREIGN: "its owner deletes it: this sink did not write it. Where another engine did, and no"

@@ -343,6 +343,26 @@ def test_a_table_is_set_back_and_versions_get_names(capsys: Captured) -> None:
     assert "the history has the versions" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["tag", "branch"])
+def test_a_name_is_dropped_once(kind: str, capsys: Captured) -> None:
+    lake = command_tables.partitioned()
+    location = lake.store.location
+    assert main([kind, location, "then"]) == DONE
+    assert main([kind, location, "kept"]) == DONE
+    snapshot_id = lake.open().head.metadata.refs["then"].snapshot_id
+    capsys.readouterr()
+    assert main([f"drop-{kind}", location, "then", "--json"]) == DONE
+    assert json.loads(capsys.readouterr().out) == {"name": "then", "snapshot_id": str(snapshot_id)}
+    assert main([f"drop-{kind}", location, "then"]) == CANNOT
+    err = capsys.readouterr().err
+    assert err.startswith(
+        f"drop-{kind}: the table has no {kind} 'then', but {kind} 'kept'; nothing was changed:"
+    )
+    assert main([f"drop-{kind}", location, "main"]) == CANNOT
+    assert capsys.readouterr().err.startswith(f"drop-{kind}: main is the table, and is never removed")
+    assert lake.open().head.metadata.refs.keys() == {"main", "kept"}
+
+
 def test_a_table_is_dropped_and_made_again_above(capsys: Captured) -> None:
     lake = command_tables.partitioned()
     location, before = lake.store.location, lake.open().head.number

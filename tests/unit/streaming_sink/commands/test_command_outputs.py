@@ -45,6 +45,10 @@ TABLES: dict[str, tuple[Callable[[], Lake], list[str]]] = {
         command_tables.quarantined,
         ["quarantine --no-deliver --samples 0", "quarantine --samples 2"],
     ),
+    "named": (
+        command_tables.partitioned,
+        ["tag release-7 --version 4", "branch try", "drop-tag release-7", "drop-branch try"],
+    ),
     "people": (command_tables.people, ["purge --key id=2 --dry-run", "purge --key id=2"]),
 }
 

@@ -52,6 +52,9 @@ def test_a_version_of_a_table_in_a_catalog_gets_a_name(kind: str, table: Table, 
     assert json.loads(capsys.readouterr().out) == {"name": "rel", "snapshot_id": str(snapshot.snapshot_id)}
     ref = table.refresh().metadata.refs["rel"]
     assert (ref.snapshot_id, ref.snapshot_ref_type) == (snapshot.snapshot_id, kind)
+    assert main([f"drop-{kind}", *IN_CATALOG, "rel"]) == DONE
+    assert capsys.readouterr().out == f"dropped {kind} rel; it was snapshot {snapshot.snapshot_id}\n"
+    assert table.refresh().metadata.refs.keys() == {"main"}
 
 
 def test_a_plan_of_a_table_in_a_catalog_is_cancelled(table: Table, capsys: Captured) -> None:
@@ -64,7 +67,10 @@ def test_a_plan_of_a_table_in_a_catalog_is_cancelled(table: Table, capsys: Captu
     assert instants.pending_of(table.refresh(), CLUSTERING) == []
 
 
-@pytest.mark.parametrize(("command", "what"), [("tag", "NAME"), ("branch", "NAME"), ("cancel", "PLAN")])
+NAMES = [(command, "NAME") for command in ("tag", "branch", "drop-tag", "drop-branch")]
+
+
+@pytest.mark.parametrize(("command", "what"), [*NAMES, ("cancel", "PLAN")])
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
