@@ -34,6 +34,9 @@ class PassOptions(TypedDict, total=False):
     `sort_by`: columns, as names ("session_id", "time desc nulls last") or `SortField`; without any, files are
     only joined. `strategy`: a built-in name, by default "sort", or a name in `strategies`: custom strategies,
     made from `parameters`. `select`: the plan strategies that a file must pass; by default `BySize()`.
+    `where`: only files of these partitions, such as "region=eu,region=us,day=2026-01-01": names of partition
+    fields, with values as the table's folders spell them; several of one field are alternatives, and every
+    field that is named must match. A pass raises ValueError where the table has no such partition.
     `max_bytes_per_pass`: the most that one pass reads; the rest waits for the next one. `memory_bytes`: Arrow
     bytes that one task holds; more is spilled. `checksum`: read the written files back, and compare the rows.
     `max_commits`: the most versions that commit the groups of a pass, by default one; with more, the first
@@ -47,6 +50,7 @@ class PassOptions(TypedDict, total=False):
     parameters: Mapping[str, str]
     strategies: Mapping[str, Factory]
     select: PlanStrategy | Sequence[PlanStrategy]
+    where: str
     target_file_bytes: int | str
     small_file_bytes: int | str
     max_group_bytes: int | str
@@ -60,7 +64,8 @@ class PassOptions(TypedDict, total=False):
     keys: Keys
 
 
-_OF_THE_PASS = ("strategies", "max_bytes_per_pass", "memory_bytes", "checksum", "max_commits", "keys")
+_OF_THE_EXECUTION = ("strategies", "memory_bytes", "checksum", "max_commits", "keys")
+_OF_THE_PASS = ("where", "max_bytes_per_pass", *_OF_THE_EXECUTION)
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,8 @@ class Pass:
     policy: ClusteringPolicy
     max_bytes: int
     execution: Execution
+    where: str | None = None
+    """Of which partitions it takes files, as a filter; None for all."""
 
     def check_columns(self, schema: pa.Schema) -> None:
         """Raise ValueError for a sort column that a table of this schema lacks, or that has no order."""
@@ -134,7 +141,7 @@ def pass_of(**options: Unpack[PassOptions]) -> Pass:
     make_strategy(policy.strategy, execution.strategies)
     if policy.along_curve:
         bits_per_column(len(policy.sort_by))
-    return Pass(policy, max_bytes, execution)
+    return Pass(policy, max_bytes, execution, options.get("where"))
 
 
 def execution_of(
@@ -243,6 +250,10 @@ _KINDS: Mapping[str, _Check] = {
     "select": (
         _chooses_files,
         "one or several plan strategies, such as planners.All() or planners.plan_strategy('all')",
+    ),
+    "where": (
+        lambda value: isinstance(value, str),
+        'a filter of partitions, such as "region=eu,day=2026-01-01"',
     ),
     "target_file_bytes": _SIZE,
     "small_file_bytes": _SIZE,

@@ -16,6 +16,7 @@ from planners.clustering.strategies import traits
 from planners.model import Decision, FileContent, FillVerdict, TableFile, partition_of
 from streaming_sink.clustering.known_files import count_data_files, known_files
 from streaming_sink.clustering.options import Pass
+from streaming_sink.clustering.where import partitions_where
 from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.foreign_rewrites import ForeignRewrites, Room
@@ -56,7 +57,7 @@ def plan_pass(
     Where other engines may rename columns, each of their files that the plan takes is opened once; the plan
     leaves alone what cannot be read. `rewrites`: leave room for other engines, too. `executes`: the
     caller executes the plan, so that without keys it takes no encrypted file; another executor may have them.
-    ValueError for a column that the table lacks.
+    ValueError for a column that the table lacks, and for a filter of partitions that it has not.
     """
     sets_keys = traits(asked.policy.strategy.name).sets_keys  # no pass of it is executed without
     has_keys = not executes or sets_keys or asked.execution.keys is not None
@@ -64,13 +65,14 @@ def plan_pass(
 
     def planned(head: Head) -> ClusteringPlan:
         asked.check_columns(arrow_schema(head.schema))
+        policy = asked.policy
+        if asked.where is not None:
+            policy = replace(policy, select=(*policy.select, partitions_where(head, asked.where)))
         unfit = {path: why for path, why in seen.items() if why is not None}
         room = Room() if rewrites is None else rewrites.room(head, asked.policy.small_file_bytes)
         reserved = reservations.files(head)
-        known = known_files(
-            head, asked.policy, reserved, unfit, room.waiting, asked.max_bytes, has_keys=has_keys
-        )
-        plan = plan_clustering(known.files, head.metadata.last_updated_ms, asked.policy)
+        known = known_files(head, policy, reserved, unfit, room.waiting, asked.max_bytes, has_keys=has_keys)
+        plan = plan_clustering(known.files, head.metadata.last_updated_ms, policy)
         others = count_data_files(head) - sum(it.content is FileContent.DATA for it in known.files)
         plan = _named(_bounded(plan, asked.max_bytes, known.files), known.files, head)
         return replace(plan, others=others, has_more=known.has_more and others > 0)

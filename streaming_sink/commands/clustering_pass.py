@@ -12,7 +12,6 @@ from planners.clustering.selection import plan_strategy
 from streaming_sink import clustering
 from streaming_sink.clustering.options import Pass, PassOptions, execution_of, pass_of
 from streaming_sink.clustering.scheduling import Scheduled, plan_pass, schedule_pass, why_nothing
-from streaming_sink.clustering.where import partitions_where
 from streaming_sink.commands.pass_flags import NUMBERS, SIZES, flag
 from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
 from streaming_sink.durations import duration
@@ -45,17 +44,13 @@ class Call:
 
     def pass_options(self, given: dict[str, Any]) -> PassOptions:
         """Return the options that were given, and no others."""
-        names = ("strategy", "parameters", *SIZES, *NUMBERS)
+        names = ("strategy", "parameters", "where", *SIZES, *NUMBERS)
         options: dict[str, Any] = {name: value for name in names if (value := given[name]) is not None}
         if given["sort_by"] is not None:
             options["sort_by"] = given["sort_by"].split(",")
         if given["checksum"]:
             options["checksum"] = True
-        select = [_plan_strategy(text) for text in given["select"]]
-        if given["where"] is not None:
-            head = self.table.open().head
-            select = [*(select or [plan_strategy("by_size")]), partitions_where(head, given["where"])]
-        if select:
+        if select := [_plan_strategy(text) for text in given["select"]]:
             options["select"] = select
         return cast("PassOptions", options)
 

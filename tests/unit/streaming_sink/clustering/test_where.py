@@ -136,6 +136,11 @@ def test_only_the_chosen_partitions_are_planned_and_still_only_their_small_files
     assert "selected by: by_size(), selected_partitions(filter=city=eu)" in out
     assert "1 groups, 2 files -> 1" in out
     assert "2 files: its partition does not match city=eu" in out
+    assert clustering.plan(location, sort_by=["id"], where="city=eu").explain() == out.removesuffix("\n")
+    with pytest.raises(ValueError, match="the filter city=af matches no partition"):
+        clustering.schedule(location, where="city=af")
+    with pytest.raises(TypeError, match="where must be a filter of partitions, such as"):
+        clustering.plan(location, where=["city=eu"])
 
 
 def test_a_filter_of_ones_own_that_matches_nothing_says_so_in_the_plan(location):
