@@ -162,6 +162,8 @@ def say_plans(plans: Sequence[PlanDetails]) -> None:
 def _cause(of: SnapshotDetails) -> str:
     if of.batch_id is not None:
         return f"batch {of.batch_id} of {of.app_id}"
+    if of.rolled_back_to is not None:
+        return f"rollback to {of.rolled_back_to}"
     return "" if of.plan_id is None else f"plan {of.plan_id}"
 
 

@@ -47,6 +47,9 @@ def say_either(as_json: bool, value: object, text: str | Callable[[], None]) -> 
     return DONE
 
 
+_IDS = ("snapshot_id", "rolled_back_to")
+
+
 def _plain(value: object) -> Any:
     if isinstance(value, Enum):
         return value.value
@@ -54,7 +57,7 @@ def _plain(value: object) -> Any:
         return _plain({field.name: getattr(value, field.name) for field in fields(value)})
     if isinstance(value, Mapping):
         return {
-            str(key): str(item) if key == "snapshot_id" and item is not None else _plain(item)
+            str(key): str(item) if key in _IDS and item is not None else _plain(item)
             for key, item in value.items()
         }
     if isinstance(value, Sequence) and not isinstance(value, str):

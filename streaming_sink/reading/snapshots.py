@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from streaming_sink.reports.batch_report import reports_of
 from streaming_sink.reports.cluster_report import PLAN_ID
-from timeline.properties import VERSION
+from timeline.properties import ROLLED_BACK_TO, VERSION
 from timeline.versions.head import Head
 from timeline.versions.staged import wap_id_of
 from timeline.versions.version_file import stated_by
@@ -21,7 +21,9 @@ class SnapshotDetails:
     time_ms: int
     operation: str
     version: int | None
-    """The version that committed it; None where its writer stated none."""
+    """The version that committed it; in a catalog its sequence number, whoever has written it. None for one
+    that was made elsewhere before the table was at its location.
+    """
     added_files: int
     removed_files: int
     added_rows: int
@@ -33,6 +35,8 @@ class SnapshotDetails:
     batch_id: int | None
     plan_id: str | None
     """The clustering plan that was executed."""
+    rolled_back_to: int | None = None
+    """The snapshot whose content a rollback gave the table again."""
 
 
 def list_snapshots(head: Head) -> list[SnapshotDetails]:
@@ -46,7 +50,7 @@ def _snapshots(head: Head) -> Iterator[SnapshotDetails]:
         if wap_id_of(snapshot) is not None:
             continue
         stated, summary = stated_by(snapshot), snapshot.summary
-        version = _number(stated, VERSION)
+        version = _number(stated, VERSION) or (snapshot.sequence_number if head.version.is_shared else None)
         batch = batches.get(version) if version else None
         yield SnapshotDetails(
             snapshot_id=snapshot.snapshot_id,
@@ -60,6 +64,7 @@ def _snapshots(head: Head) -> Iterator[SnapshotDetails]:
             app_id=None if batch is None else batch.app_id,
             batch_id=None if batch is None else batch.batch_id,
             plan_id=stated.get(PLAN_ID),
+            rolled_back_to=_number(stated, ROLLED_BACK_TO),
         )
 
 

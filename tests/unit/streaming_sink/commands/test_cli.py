@@ -24,6 +24,7 @@ from tests.unit.streaming_sink.commands import command_tables
 from tests.unit.streaming_sink.commands.command_tables import MINUTE_MS
 from timeline.changes.changes import SetProperties
 from timeline.clock import Environment
+from timeline.refs import snapshot_at
 from timeline.stores import LocalStore
 from timeline.table import Table
 
@@ -339,6 +340,11 @@ def test_a_table_is_set_back_and_versions_get_names(capsys: Captured) -> None:
     assert json.loads(capsys.readouterr().out.split("\n", 1)[1])["name"] == "try"
     assert main(["rollback", location, "--to", str(before - 1)]) == DONE
     assert f"has the content of version {before - 1}" in capsys.readouterr().out
+    assert main(["snapshots", location, "--limit", "1"]) == DONE
+    to = snapshot_at(lake.open().head, before - 1).snapshot_id
+    assert f"rollback to {to}\n" in capsys.readouterr().out
+    assert main(["snapshots", location, "--json"]) == DONE
+    assert [it["rolled_back_to"] for it in json.loads(capsys.readouterr().out)][:2] == [str(to), None]
     assert main(["rollback", location, "--to", "99999"]) == CANNOT
     assert "the history has the versions" in capsys.readouterr().err
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from streaming_sink.reading.snapshots import list_snapshots
 from streaming_sink.reading.status import RECENT_BATCHES, TableStatus, status_of
 from tests.unit.streaming_sink.commands import command_tables
 from tests.unit.streaming_sink.commands.command_tables import MIB, MINUTE_MS, land
+from tests.unit.timeline.logs.kinds import ARROW, CatalogKind
 from tests.unit.timeline.test_manifest_reads import reading
 from tests.unit.timeline.world import Lake, data_file
 from timeline.changes.changes import Append
@@ -114,6 +117,16 @@ def test_both_snapshots_of_a_fill_belong_to_its_batch_and_those_of_others_to_non
     lake.table.commit([Append((lake.file(),))])
     of = [(it.operation, it.app_id, it.batch_id) for it in list_snapshots(lake.open().head)]
     assert of[:3] == [("append", None, None), ("replace", "events", 2), ("append", "events", 2)]
+
+
+def test_in_a_catalog_the_snapshots_of_every_engine_have_versions(tmp_path: Path) -> None:
+    kind = CatalogKind(tmp_path)
+    table = kind.create()
+    table.commit([Append((kind.file([1]),))])
+    kind.read().append(pa.table({"id": [2], "p": [0]}, ARROW))
+    table.commit([Append((kind.file([3]),))])
+    kind.close()
+    assert [it.version for it in list_snapshots(table.refresh())] == [3, 2, 1]
 
 
 def test_rates_are_those_of_the_last_batches_and_need_two() -> None:
