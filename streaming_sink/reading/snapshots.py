@@ -21,8 +21,8 @@ class SnapshotDetails:
     time_ms: int
     operation: str
     version: int | None
-    """The version that committed it; in a catalog its sequence number, whoever has written it. None for one
-    that was made elsewhere before the table was at its location.
+    """The version that committed it; in a catalog its sequence number, also of another engine's. None for
+    one that was made elsewhere before the table was at its location.
     """
     added_files: int
     removed_files: int
