@@ -14,7 +14,7 @@ from tests.servers.launch import Server
 from tests.servers.proxy import Proxy
 from tests.servers.rest_catalog import RestCatalog, rest_catalog
 from tests.servers.sql import Sql
-from tests.tiers import only_in_soak
+from tests.tiers import IN_SOAK, only_in_soak
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,6 +82,20 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RestCata
         sql.says("STARTED")
         sql.run("CREATE NAMESPACE lake.db")
         yield catalog, sql
+
+
+@pytest.fixture(autouse=True)
+def no_cache(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What was refused or changed under a commit is settled as soon as the catalog shows it. A sink goes on
+    looking for as long as a cache might show the past, seven seconds in a test, and this catalog has none;
+    the soak looks as long.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        if "running" in request.fixturenames and not IN_SOAK:
+            from timeline.catalogs.catalog_log import CatalogLog  # as above
+
+            patched.setattr(CatalogLog, "stale_seconds", 0.2)
+        yield
 
 
 @pytest.fixture
