@@ -161,13 +161,13 @@ def test_a_screenshot_shows_the_colours_of_all_tables(demo: Demo, chromium: str,
 
 @pytest.mark.spark
 def test_without_icebergs_sink_a_plain_append_takes_its_place(spark: SparkSession, tmp_path: Path) -> None:
-    source = write_flight_files(read_flights().slice(0, 300), tmp_path / "input", 3)
+    source = write_flight_files(read_flights().slice(0, 60), tmp_path / "input", 3)
     lane = ParquetLane(tmp_path / "plain")
     (run,) = stream_through(spark, source, [lane], tmp_path / "checkpoints", lambda _: None)
     connection = duck.connect()
     table = duck.parquet_table(connection, lane.location)
     (survey,) = duck.survey(connection, [table], ["N1", "N999ZZ"])
-    assert survey.rows == 300
+    assert survey.rows == 60
     assert len(run.states) == len(run.milliseconds) == 3
     assert (run.states[-1].files, run.states[-1].bytes) == (len(table.files), sum(survey.file_bytes))
     assert run.states[0].files < run.states[1].files < run.states[2].files

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cache
 
 import pytest
 
@@ -175,11 +176,11 @@ class World:
         return writer.table.commit(changes, transaction=transaction, open_below_bytes=OPEN_BELOW)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
-def test_whatever_is_acknowledged_is_live_once_and_the_lineage_is_whole(seed: int) -> None:
+@cache
+def _kinds_of_checked(seed: int) -> Counter[str]:
+    """Run a world, check it after each step, and return what it has had."""
     world = World(seed)
-    store = MemoryStore(world.lake.name)
-    audit = Audit(store)
+    audit = Audit(MemoryStore(world.lake.name))
     for _ in range(STEPS):
         world.step()
         head = world.lake.open().head
@@ -191,16 +192,17 @@ def test_whatever_is_acknowledged_is_live_once_and_the_lineage_is_whole(seed: in
                 cached = sorted((f.location, f.sequence_number) for f in writer.table.head.live_files())
                 assert cached == sorted((f.location, f.sequence_number) for f in head.live_files())
     audit.check()
+    return world.kinds
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_whatever_is_acknowledged_is_live_once_and_the_lineage_is_whole(seed: int) -> None:
+    _kinds_of_checked(seed)
 
 
 def test_the_random_worlds_reach_what_they_are_for() -> None:
     """Replaces dropped, clusterings lost and replays skipped happen in the seeds that are run."""
-    kinds: Counter[str] = Counter()
-    for seed in range(SEEDS):
-        world = World(seed)
-        for _ in range(STEPS):
-            world.step()
-        kinds += world.kinds
+    kinds = sum(map(_kinds_of_checked, range(SEEDS)), Counter[str]())
     assert kinds["dropped"] >= 2
     assert kinds["conflict"] >= 1
     assert kinds["_replay"] >= 2
