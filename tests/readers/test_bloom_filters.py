@@ -97,6 +97,8 @@ _USED_BY = {
 _SPARK = pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.jar])
 _OTHERS = ["pyiceberg", "duckdb", "chdb", "polars"]
 _LAYOUTS = [(False, "many files"), (True, "one joined")]
+_QUICK = ("duckdb",)
+"""Reads many files, by their filters, in a second."""
 _use_none = [pytest.param(name, marks=only_in_soak) for name in ("pyiceberg", "polars")]
 
 
@@ -134,7 +136,11 @@ def tables(reader: str, request: pytest.FixtureRequest) -> Made:
 @pytest.mark.parametrize(
     ("reader", "of_one"),
     [
-        *(pytest.param(it, one, id=f"{it}-{what}") for it in _OTHERS for one, what in _LAYOUTS),
+        *(
+            pytest.param(it, one, id=f"{it}-{what}", marks=[] if one or it in _QUICK else [only_in_soak])
+            for it in _OTHERS
+            for one, what in _LAYOUTS
+        ),
         pytest.param("spark", True, id="spark-one joined", marks=_SPARK.marks),
         pytest.param("spark", False, id="spark-many files", marks=[*_SPARK.marks, only_in_soak]),
     ],

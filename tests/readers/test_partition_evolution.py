@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from streaming_sink import FileSizing, IcebergSink, SchemaContract
 from streaming_sink.clustering import schedule_and_execute
 from tests.readers import judges
 from tests.readers.equality import counts_equal
+from tests.tiers import only_in_soak
 from timeline.table import open_table
 
 if TYPE_CHECKING:
@@ -57,10 +60,22 @@ def _expected(batches: int) -> pa.Table:
     return pa.concat_tables(_batch(number) for number in range(batches))
 
 
-@pytest.fixture(scope="module", params=["filled", "clustered", "never filled"])
-def landed(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: Any) -> str:
+_LAID_OUT = ("filled", "clustered", "never filled")
+
+
+@pytest.fixture(scope="module")
+def land(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """Return what lands each table once, in whichever order tests ask for them."""
+    return cache(lambda how: _land(spark, str(tmp_path_factory.mktemp("repartitioned") / "table"), how))
+
+
+@pytest.fixture(params=_LAID_OUT)
+def landed(request: pytest.FixtureRequest, land: Callable[[str], str]) -> str:
     """Return the location of a table that has had all partitionings, with batches under each."""
-    location = str(tmp_path_factory.mktemp("repartitioned") / "table")
+    return land(request.param)
+
+
+def _land(spark: SparkSession, location: str, how: str) -> str:
     number = 0
     for step in STEPS:
         sink = IcebergSink(
@@ -70,7 +85,7 @@ def landed(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory
             sizing=FileSizing(
                 max_file_bytes="64KiB",
                 small_file_bytes="48KiB",
-                fill="inline" if request.param == "filled" else "never",
+                fill="inline" if how == "filled" else "never",
                 fill_policy="always",
             ),
             contract=SchemaContract(partitioning="evolve" if bool(step) else "refuse"),
@@ -78,7 +93,7 @@ def landed(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory
         for _ in range(_BATCHES):
             sink(spark.createDataFrame(_batch(number)), number)
             number += 1
-    if request.param == "clustered":
+    if how == "clustered":
         report = schedule_and_execute(
             spark, location, sort_by=["id"], target_file_bytes="64KiB", small_file_bytes="48KiB"
         )
@@ -93,7 +108,22 @@ def test_every_reader_sees_every_row_of_every_partitioning(landed: str, reader: 
     judges.assert_reader_agrees(reader, landed, _expected(_BATCHES * len(STEPS)))
 
 
-@pytest.mark.parametrize("reader", judges.READERS)
+_SLOW = ("spark", "chdb")
+_once_by_the_slow = pytest.mark.parametrize(
+    ("landed", "reader"),
+    [
+        pytest.param(how, each, marks=[only_in_soak] if each in _SLOW and how != "never filled" else [])
+        for how in _LAID_OUT
+        for each in judges.READERS
+    ],
+    indirect=["landed"],
+)
+"""Every table before every reader; those that take seconds have in every run the one whose files are all as
+their batches left them.
+"""
+
+
+@_once_by_the_slow
 def test_every_reader_finds_rows_by_columns_that_partition_some_files(landed: str, reader: str) -> None:
     """A reader that takes the values of one spec for those of another leaves files out."""
     rows = _expected(_BATCHES * len(STEPS)).to_pylist()
@@ -107,7 +137,7 @@ def test_every_reader_finds_rows_by_columns_that_partition_some_files(landed: st
     assert counts_equal(reader, landed, asked) == wanted
 
 
-@pytest.mark.parametrize("reader", judges.READERS)
+@_once_by_the_slow
 def test_time_travel_before_the_change_shows_the_rows_of_then(landed: str, reader: str) -> None:
     appended = [
         it for it in judges.snapshots(landed) if it.summary and it.summary.operation.value == "append"

@@ -12,6 +12,7 @@ from tests.readers import judges
 from tests.sinks import flat_sink
 from tests.spark.changes import KEYED, Judge, as_batch, as_wide_batch, random_changes, wide_changes
 from tests.spark.streams import SMALL, head_of
+from tests.tiers import only_in_soak
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,11 +25,11 @@ _SCHEMA = pa.schema(
     [("user_id", pa.int64()), ("at", pa.int64()), ("region", pa.string()), ("name", pa.string())]
 )
 _LONG = _SCHEMA.field("at").type
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "partitioned by a column that changes": {"partition_by": ["region"]},
-    "partitioned by the key": {"partition_by": ["bucket(2, user_id)"]},
-}
+LAYOUTS = [
+    pytest.param({}, id="plain"),
+    pytest.param({"partition_by": ["region"]}, id="partitioned by a column that changes"),
+    pytest.param({"partition_by": ["bucket(2, user_id)"]}, id="partitioned by the key", marks=only_in_soak),
+]
 
 
 def _expected(judge: Judge, at: pa.DataType = _LONG) -> pa.Table:
@@ -49,7 +50,7 @@ def test_every_reader_sees_the_last_change_by_a_sequence_of_digits(
     judges.assert_all_readers_agree(location, _expected(judge, pa.decimal128(38, 0)))
 
 
-@pytest.mark.parametrize("given", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("given", LAYOUTS)
 def test_every_reader_sees_the_last_change_of_each_key(
     spark: SparkSession, tmp_path: Path, given: dict[str, Any]
 ) -> None:

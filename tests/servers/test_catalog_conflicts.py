@@ -9,6 +9,7 @@ import pytest
 from streaming_sink import FileSizing, SchemaContract
 from streaming_sink.errors import TableReplacedError, TimelineError, UnsupportedTableError
 from tests.servers.catalog_case import Case, tens
+from tests.tiers import only_in_soak
 from timeline.catalogs.catalog_log import CatalogLog
 
 pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow]
@@ -40,6 +41,10 @@ GOES_ON: dict[str, tuple[str, int, list[int]]] = {
     ),
 }
 """What is done, how many merges are dropped for it, and the ids that it adds."""
+_OF_METADATA = ("manifests", "column renamed", "sort order", "property", "tag", "fast-forward")
+"""What a fill passes over as any other commit does: every run has these with a new column, the others with a
+fill, and one with both.
+"""
 STOPS: dict[str, tuple[str, type[Exception]]] = {
     "replaced": (
         "CREATE OR REPLACE TABLE {t} (id BIGINT, by STRING, extra INT)",
@@ -81,7 +86,9 @@ def filled(case: Case, mode: str = "copy-on-write") -> Any:
     return sink
 
 
-@pytest.mark.parametrize("what", GOES_ON)
+@pytest.mark.parametrize(
+    "what", [pytest.param(it, marks=[only_in_soak] if it in _OF_METADATA else []) for it in GOES_ON]
+)
 def test_a_fill_over_what_others_do(case: Case, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     statement, dropped, added = GOES_ON[what]
     sink = filled(case, "merge-on-read" if what == "delete, merge on read" else "copy-on-write")
@@ -133,7 +140,10 @@ EVOLVES: dict[str, str] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", EVOLVES)
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(it, marks=[] if it in (*_OF_METADATA, "append") else [only_in_soak]) for it in EVOLVES],
+)
 def test_a_new_column_over_what_others_do(case: Case, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     filled(case)
     sink = case.new_sink(contract=SchemaContract.evolving())

@@ -85,7 +85,7 @@ CLUSTERED = {
 
 
 @pytest.mark.usefixtures("no_room")
-@pytest.mark.parametrize("run", ["inline", "beside"])
+@pytest.mark.parametrize("run", [pytest.param("inline", marks=only_in_soak), "beside"])
 def test_a_stream_clusters_files_of_both_and_others_delete_from_them(case: Case, run: str) -> None:
     asked = Clustering(every_commits=4, run=run, **CLUSTERED)
     clustering_sink = case.new_sink(clustering=asked)

@@ -18,6 +18,7 @@ from streaming_sink.zones import deciding
 from streaming_sink.zones.ledger import Ledger
 from streaming_sink.zones.status import status
 from tests.servers.catalog_case import Case, tens
+from tests.tiers import only_in_soak
 from timeline import staging
 from timeline.changes import staging_changes
 from timeline.versions.staged import staged_items
@@ -130,8 +131,15 @@ def test_audited_items_are_published_once_and_outlive_an_expiry_while_they_are_s
     assert len(over.audits) == 2
 
 
-@pytest.mark.parametrize("fault", ["none", "picks are not looked for"])
-@pytest.mark.parametrize("how", ["cherrypick_snapshot", "set_current_snapshot"])
+@pytest.mark.parametrize(
+    ("how", "fault"),
+    [
+        ("cherrypick_snapshot", "none"),
+        ("cherrypick_snapshot", "picks are not looked for"),
+        ("set_current_snapshot", "none"),
+        pytest.param("set_current_snapshot", "picks are not looked for", marks=only_in_soak),
+    ],
+)
 def test_an_item_that_spark_has_brought_to_main_is_not_appended_again(
     over: Zone, monkeypatch: pytest.MonkeyPatch, how: str, fault: str
 ) -> None:

@@ -116,9 +116,16 @@ def test_of_racing_processes_no_acknowledged_commit_is_lost_and_no_metadata_pile
 
 @pytest.mark.spark
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-@pytest.mark.parametrize("fault", [Fault.RESET_BEFORE, Fault.RESET_AFTER])
 @pytest.mark.parametrize(
-    "said", [(b"SELECT",), (b"UPDATE iceberg_tables",), (b"UPDATE iceberg_tables", b"COMMIT")]
+    ("said", "fault"),
+    [
+        pytest.param((b"SELECT",), Fault.RESET_BEFORE),
+        pytest.param((b"SELECT",), Fault.RESET_AFTER, marks=only_in_soak),
+        pytest.param((b"UPDATE iceberg_tables",), Fault.RESET_BEFORE, marks=only_in_soak),
+        pytest.param((b"UPDATE iceberg_tables",), Fault.RESET_AFTER),
+        pytest.param((b"UPDATE iceberg_tables", b"COMMIT"), Fault.RESET_BEFORE),
+        pytest.param((b"UPDATE iceberg_tables", b"COMMIT"), Fault.RESET_AFTER),
+    ],
 )
 def test_a_connection_that_is_dropped_loses_and_doubles_nothing(
     database: SqlDatabase, spark: SparkSession, said: tuple[bytes, ...], fault: Fault

@@ -23,6 +23,7 @@ from streaming_sink.errors import (
 )
 from tests.sinks import flat_sink, replay_options
 from tests.spark.streams import SMALL, add_files, drain, head_of, metadata_file
+from tests.tiers import only_in_soak
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -180,7 +181,7 @@ def test_rows_of_parsed_json_are_repaired_and_replayed(spark: SparkSession, loca
     assert _waiting(location) == [2]
 
 
-@pytest.mark.parametrize("partition_by", [[], ["t"]])
+@pytest.mark.parametrize("partition_by", [pytest.param([], marks=only_in_soak), ["t"]])
 def test_a_row_that_is_refused_for_its_text_is_named_and_can_be_left_out_or_repaired(
     spark: SparkSession, location: str, partition_by: list[str]
 ) -> None:

@@ -21,6 +21,7 @@ from tests.reports import lines
 from tests.sinks import flat_sink
 from tests.spark.changes import KEYED, Judge, as_batch, land, random_changes, rows_of
 from tests.spark.streams import head_of
+from tests.tiers import only_in_soak
 from timeline.diagnosis import doctor
 from timeline.table import open_table
 from timeline.versions.keys import key_of
@@ -53,8 +54,11 @@ def _shared(location: str) -> int:
 
 @pytest.mark.parametrize(
     "given",
-    [{}, {"partition_by": ["region"]}, {"key_index": "index"}],
-    ids=["plain", "parts", "index"],
+    [
+        pytest.param({}, id="plain", marks=only_in_soak),
+        pytest.param({"partition_by": ["region"]}, id="parts"),
+        pytest.param({"key_index": "index"}, id="index"),
+    ],
 )
 def test_the_last_change_counts_where_data_files_share_delete_files(
     spark: SparkSession, tmp_path: Path, given: dict[str, Any]
