@@ -24,6 +24,7 @@ from tests.simulation.catalogs.key_mutations import KEYED_CATALOG_SWITCHES
 from tests.simulation.catalogs.mutations import CATALOG_SWITCHES
 from tests.simulation.derived_mutations import DERIVED_SWITCHES
 from tests.simulation.mirror_mutations import MIRROR_SWITCHES
+from tests.simulation.ref_mutations import REF_SWITCHES
 from tests.simulation.switch import Switch
 from timeline import outbox
 from timeline.changes import key_changes
@@ -568,6 +569,7 @@ SWITCHES = (
     *CATALOG_SWITCHES,
     *KEYED_CATALOG_SWITCHES,
     *MIRROR_SWITCHES,
+    *REF_SWITCHES,
     *DERIVED_SWITCHES,
 )  # fmt: skip
 

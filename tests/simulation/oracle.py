@@ -18,6 +18,7 @@ from tests.simulation.deletes_judge import DeletesJudge
 from tests.simulation.partition_judge import PartitionJudge
 from tests.simulation.plan_judge import PlanJudge
 from tests.simulation.raw import ADDED, OURS, Member, RawTable, SnapshotFiles, ViolationError
+from tests.simulation.ref_judge import RefJudge
 from tests.simulation.schema_judge import SchemaJudge
 from tests.simulation.staged_judge import StagedJudge
 
@@ -84,6 +85,7 @@ class Oracle:
     """Actor → what the hint was when it last read or wrote it."""
     plans: PlanJudge = field(init=False)
     staged: StagedJudge = field(init=False)
+    refs: RefJudge = field(init=False)
     never: set[Work] = field(default_factory=set)
     """What was discarded, and never lands."""
     schemas: SchemaJudge = field(default_factory=SchemaJudge)
@@ -106,6 +108,7 @@ class Oracle:
         self._raw = RawTable(self.location)
         self.plans = PlanJudge(self.safe_distance, self.met)
         self.staged = StagedJudge(self.met, self._raw.files_of, self._exists)
+        self.refs = RefJudge(self.met)
 
     # ------------------------------------------------------------------------------------ the lineage
 
@@ -270,6 +273,7 @@ class Oracle:
             self._check_fence(before, member)
             self._check_rows(before, member)
             self.plans.check(before, member)
+            self.refs.check(before, member)
         elif before is not None:
             self.met["table made again"] += 1
             self._applications.clear()
@@ -277,9 +281,19 @@ class Oracle:
             if member.files.live:
                 raise ViolationError(f"version {number} is a new table, and holds files")
         self.lineage.append(member)
-        tagged = {self._version_of(member.snapshots[key]) for key in member.pinned & member.snapshots.keys()}
+        pinned = member.pinned | self._pinned_by_branches(member)
+        tagged = {self._version_of(member.snapshots[key]) for key in pinned & member.snapshots.keys()}
         self._once_pinned |= {k for k, s in member.snapshots.items() if self._version_of(s) in tagged}
         self._check_live_files_exist(before, member)
+
+    def _pinned_by_branches(self, member: Member) -> set[int]:
+        """A branch pins of its lineage what is young."""
+        found = set[int]()
+        for at in (snapshot for _, snapshot, kind in member.refs if kind == "branch"):
+            while at in member.snapshots and at not in found:
+                found.add(at)
+                at = member.snapshots[at].get("parent-snapshot-id") or 0
+        return found
 
     def _check_dropped(self, before: Member, member: Member) -> None:
         """A drop is later than what it drops, and has nothing of it."""
@@ -354,7 +368,10 @@ class Oracle:
         if gone - main - self._once_pinned:
             raise ViolationError(f"version {member.number} expires a snapshot that is not on main (R7)")
         self.met["once pinned, then expired"] += bool(gone - main)
-        if kept != sorted(kept) and not before.pinned:
+        named = member.pinned - set(
+            member.staged.values()
+        )  # a version may set a name, and expire what has none
+        if kept != sorted(kept) and not before.pinned | named:
             raise ViolationError(f"version {member.number} expires from the middle of the lineage (R7)")
         changes = (s for s in order if s["summary"]["operation"] != "replace")
         appends = [s["snapshot-id"] for s in changes if s["snapshot-id"] in main]

@@ -18,6 +18,10 @@ ADDED, DELETED = 1, 2
 """Status of a manifest's entry; 0 is one that exists."""
 
 
+Ref = tuple[str, int, str]
+"""A ref: its name, its snapshot, its kind."""
+
+
 class ViolationError(AssertionError):
     """A rule of the protocol was broken; the message says which fact contradicts which."""
 
@@ -54,6 +58,8 @@ class Member:
     staged: dict[str, int] = field(default_factory=dict)
     """Wap id that a tag names → its snapshot."""
     last_sequence: int = 0
+    refs: frozenset[Ref] = frozenset()
+    """Those beside main."""
 
     @property
     def is_dropped(self) -> bool:
@@ -99,6 +105,7 @@ class RawTable:
                 if name.startswith("wap-")
             },
             metadata["last-sequence-number"],
+            refs_of(metadata),
         )
 
     def files_of(self, manifest_list: str) -> SnapshotFiles:
@@ -134,6 +141,12 @@ class RawTable:
                 raise ViolationError(f"a version refers to metadata that does not exist: {uri}")
             self._entries[uri] = read_avro(data)
         return self._entries[uri]
+
+
+def refs_of(metadata: dict[str, Any]) -> frozenset[Ref]:
+    """Return the refs of a table's metadata beside main."""
+    refs = (metadata.get("refs") or {}).items()
+    return frozenset((name, ref["snapshot-id"], ref["type"]) for name, ref in refs if name != "main")
 
 
 def _only_file(delete: dict[str, Any]) -> str | None:

@@ -19,6 +19,7 @@ from tests.simulation import (
     key_runs,
     keyed,
     mirrors,
+    naming,
     others,
     outboxes,
     repartitioners,
@@ -305,6 +306,8 @@ def _arrange(sim: Simulation, start_more: Callable[[Callable[..., None]], None] 
             writers.append_at_times(sim, "plain", random.randrange(2, 6), fills, deadline),
         )
     _start_others(sim, start, deadline, deltas.change_rows)
+    for number in range(3 if naming.has_names(sim.seed) else 0):
+        start(f"namer{number}", naming.name(sim, random.randrange(3, 10)))
     start_more(start)
 
 

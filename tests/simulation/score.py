@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.simulation.clusterers import PLANNED
 from tests.simulation.key_runs import INDEXED
 from tests.simulation.mutations import ELSEWHERE, SWITCHES
+from tests.simulation.naming import NAMED, NAMED_IN_A_CATALOG
 from tests.simulation.schedule import (
     AUDITS,
     CATALOGS,
@@ -79,6 +80,8 @@ def _score_one(numbered: tuple[int, int | None], most: int) -> Scored:
     first_seed = INDEXED if switch.indexed else PLANNED if switch.planned else first_seed
     first_seed = AUDITS if switch.audited else INGESTION if switch.buffered else first_seed
     first_seed = CATALOGS if switch.catalog else first_seed
+    if switch.named:
+        first_seed = NAMED_IN_A_CATALOG if switch.catalog else NAMED
     first_seed = KEYED_CATALOGS if switch.keyed_catalog else first_seed
     first_seed = MIRRORS if switch.mirrored else first_seed
     step = STORMY if switch.stormy else 1

@@ -48,6 +48,10 @@ class Switch:
     """Only changes by key beside other engines show it: run schedules of a table with a key in a catalog."""
     mirrored: bool = False
     """Only a mirror shows it: run schedules of a table that has one."""
+    named: bool = False
+    """Only names that are removed show it: run schedules of a table whose snapshots get names, also in a
+    catalog.
+    """
     rare: bool = False
     """It takes more schedules than CI has time for."""
 

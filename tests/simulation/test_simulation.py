@@ -14,6 +14,7 @@ import pytest
 from tests.simulation.clusterers import PLANNED
 from tests.simulation.key_runs import INDEXED
 from tests.simulation.mutations import SWITCHES
+from tests.simulation.naming import NAMED, NAMED_IN_A_CATALOG
 from tests.simulation.schedule import (
     AUDITS,
     CATALOGS,
@@ -39,6 +40,7 @@ SCHEDULES_OF_AUDITS = SCHEDULES * 7 // 10
 SCHEDULES_OF_CATALOGS = SCHEDULES // 2
 SCHEDULES_OF_KEYED_CATALOGS = SCHEDULES * 3 // 10
 SCHEDULES_OF_MIRRORS = SCHEDULES * 2 // 10
+SCHEDULES_OF_NAMES = SCHEDULES // 10
 _MUST_BE_MET = (
     "a delete file shared", "a file is live again", "acknowledged", "another had changed the partitioning",
     "another run took over", "batch skipped", "crash", "create conflict", "create duplicate",
@@ -144,6 +146,19 @@ _MUST_BE_MET_BY_MIRRORS = (
 )  # fmt: skip
 
 
+_MUST_BE_MET_BY_NAMES = (
+    "acknowledged", "crash", "expired file deleted", "failed: CommitConflictError",
+    "fork below the head", "fork or race lost, then won", "name removed", "name set",
+    "once pinned, then expired", "snapshot expired", "unknown",
+)  # fmt: skip
+
+
+_MUST_BE_MET_BY_NAMES_IN_A_CATALOG = (
+    "acknowledged", "crash", "failed: CommitConflictError", "fork or race lost, then won", "name removed",
+    "snapshot expired", "stale load", "theirs: branch", "theirs: tag", "theirs: tag moved", "unknown",
+)  # fmt: skip
+
+
 @cache
 def _reports() -> list[Report]:
     return _run(range(SCHEDULES))
@@ -194,6 +209,16 @@ def _reports_of_mirrors() -> list[Report]:
     return _run(range(MIRRORS, MIRRORS + SCHEDULES_OF_MIRRORS))
 
 
+@cache
+def _reports_of_names() -> list[Report]:
+    return _run(range(NAMED, NAMED + SCHEDULES_OF_NAMES))
+
+
+@cache
+def _reports_of_names_in_a_catalog() -> list[Report]:
+    return _run(range(NAMED_IN_A_CATALOG, NAMED_IN_A_CATALOG + SCHEDULES_OF_NAMES))
+
+
 def _run(seeds: range) -> list[Report]:
     with ProcessPoolExecutor(2, initializer=sys.settrace, initargs=(None,)) as pool:  # see score
         return list(pool.map(run, seeds, chunksize=10))
@@ -204,6 +229,7 @@ def test_no_schedule_breaks_a_rule() -> None:
     reports = [*_reports(), *_reports_of_two_tables(), *_reports_of_keys(), *_reports_of_ingestion()]
     reports += [*_reports_of_audits(), *_reports_of_catalogs(), *_reports_of_keyed_catalogs()]
     reports += [*_reports_of_mirrors(), *_reports_of_indexes(), *_reports_of_planned_clustering()]
+    reports += [*_reports_of_names(), *_reports_of_names_in_a_catalog()]
     broken = {report.seed: report.violation for report in reports if report.violation}
     assert not broken, f"replay with: python -m tests.simulation {min(broken)}"
 
@@ -222,6 +248,8 @@ def test_the_schedules_meet_what_they_are_for() -> None:
         (_reports_of_catalogs(), _MUST_BE_MET_BY_CATALOGS),
         (_reports_of_keyed_catalogs(), _MUST_BE_MET_BY_KEYED_CATALOGS),
         (_reports_of_mirrors(), _MUST_BE_MET_BY_MIRRORS),
+        (_reports_of_names(), _MUST_BE_MET_BY_NAMES),
+        (_reports_of_names_in_a_catalog(), _MUST_BE_MET_BY_NAMES_IN_A_CATALOG),
     ):
         met: Counter[str] = Counter()
         for report in reports:

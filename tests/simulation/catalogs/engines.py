@@ -226,6 +226,14 @@ class Engine:
             self.sim.meet("theirs: tag")
             self._send([ref_update(f"t{self.branches}", current, kind="tag")])
 
+    def move_tag(self) -> None:
+        """REPLACE TAG: a tag names what main is now. No number and no main says so."""
+        tags = sorted(name for name in self.metadata.refs if name.startswith("t"))
+        current = self.metadata.current_snapshot_id
+        if tags and current is not None:
+            self.sim.meet("theirs: tag moved")
+            self._send([ref_update(self.sim.random.choice(tags), current, kind="tag")])
+
     def expire(self) -> None:
         """expire_snapshots: all but the last ones that no ref names, and what only they reach."""
         kept = {snapshot.snapshot_id for snapshot in self._line()[: self.sim.random.randrange(1, 4)]}

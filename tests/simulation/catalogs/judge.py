@@ -221,8 +221,13 @@ class CatalogOracle(Oracle):
         self.expiry.check_expired(before, member, refs, asked=asked)
         old, new = (each.get("refs") or {} for each in (self._metadata, raw))
         kept = {name: ref for name, ref in old.items() if name != _MAIN}
-        if any(new.get(name) != ref for name, ref in kept.items()):
+        moved = {name: ref for name, ref in kept.items() if new.get(name) != ref}
+        if any(name in new or not self._is_wanted(name, ref, number) for name, ref in moved.items()):
             raise ViolationError(f"version {number} moves refs of others: {kept}, then {new}")
+
+    def _is_wanted(self, name: str, ref: dict[str, Any], number: int) -> bool:
+        """Return whether a remover has seen the ref so, and asked for its removal."""
+        return self.refs.take_removal((name, ref["snapshot-id"], ref["type"]), number)
 
     def _check_files(self, before: Member, member: Member) -> None:
         """As the base, but for delete files that others have left behind."""

@@ -11,7 +11,7 @@ from pyiceberg.table.metadata import TableMetadataV2, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from streaming_sink.tasks.leaves import field_id
-from tests.simulation import cleaners, clusterers, deltas, fillers, others, repartitioners, writers
+from tests.simulation import cleaners, clusterers, deltas, fillers, naming, others, repartitioners, writers
 from tests.simulation.acting import Body, think
 from tests.simulation.catalogs.engines import Engine
 from tests.simulation.catalogs.judge import CatalogOracle
@@ -54,6 +54,7 @@ _SCHEMAS = (
     "partition",
 )
 _GRACES = ("0", "1000", "10000")
+_NAMES = ("tag", "move_tag", "move_tag", "branch", "append")
 _ONCE = ("replace_table", "replace_table", "edit_memory", "recreate", "rename", "delete_by_value")
 """What a schedule has once at most: most of it stops the streams for good."""
 
@@ -140,6 +141,13 @@ class CatalogWorld:
             start(name, self._change(engine, [random.choice(kinds) for _ in range(random.randrange(3, 12))]))
         if random.random() < 0.3:
             start(f"{ENGINE}-once", self._change(engine, [random.choice(_ONCE)]), random.expovariate(1 / 6))
+        if naming.has_names_in_a_catalog(self.sim.seed):
+            kinds = [random.choice(_NAMES) for _ in range(random.randrange(10, 30))]
+            start(f"{ENGINE}-names", self._change(engine, kinds))
+            for number in range(2):
+                start(
+                    f"remover{number}", self.guarded(naming.remove_theirs(self.sim, random.randrange(4, 10)))
+                )
 
     def _change(self, engine: Engine, kinds: list[str]) -> Body:
         pace = self.sim.random.choice([0.2, 1.0, 3.0])
