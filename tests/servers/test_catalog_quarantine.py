@@ -63,13 +63,14 @@ class Pair:
         for file in (self.case.catalog.warehouse / name.replace(".", "/")).rglob("*"):
             os.utime(file, (week_ago, week_ago))
 
-    def remove_orphans(self, *, by_prefix: bool) -> None:
-        """Have Spark delete whatever no snapshot names of both tables."""
+    def remove_orphans(self, *by_prefix: bool) -> None:
+        """Have Spark delete whatever no snapshot names of both tables, by each way of listing."""
         for name in (self.case.name, self.name):
             self.age(name)
-            self.case.sql.run(
-                f"CALL lake.system.remove_orphan_files(table => '{name}', prefix_listing => {by_prefix})"
-            )
+            for each in by_prefix:
+                self.case.sql.run(
+                    f"CALL lake.system.remove_orphan_files(table => '{name}', prefix_listing => {each})"
+                )
 
 
 @pytest.fixture
@@ -122,17 +123,19 @@ def test_a_quarantine_may_have_another_name_and_a_name_with_dots(pair: Pair) -> 
     assert pair.rejected(f"{pair.case.name}_bad") == fails(0)
 
 
-@pytest.mark.parametrize("by_prefix", [False, True], ids=["by listing", "by prefix listing"])
 @pytest.mark.parametrize(
-    "fault",
+    ("fault", "by_prefix"),
     [
-        "none",
-        pytest.param("outbox in data", marks=only_in_soak),
-        pytest.param("state in data", marks=only_in_soak),
+        pytest.param("none", (False, True), id="none-by both"),
+        *(
+            pytest.param(fault, (by_prefix,), id=f"{fault}-{how}", marks=only_in_soak)
+            for fault in ("outbox in data", "state in data")
+            for by_prefix, how in ((False, "by listing"), (True, "by prefix listing"))
+        ),
     ],
 )
 def test_what_waits_for_its_delivery_is_out_of_reach_of_orphan_removal(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch, by_prefix: bool, fault: str
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, by_prefix: tuple[bool, ...], fault: str
 ) -> None:
     """R34. A process dies after its commit, and a week later Spark removes whatever no snapshot names."""
     monkeypatch.setattr(state_files, "MOST_VALUE_BYTES", 300)  # so that the entry is in a state file
@@ -150,7 +153,7 @@ def test_what_waits_for_its_delivery_is_out_of_reach_of_orphan_removal(
         with pytest.raises(KeyboardInterrupt):
             pair.land(1, sink)
     assert pair.rejected() == fails(0)
-    pair.remove_orphans(by_prefix=by_prefix)
+    pair.remove_orphans(*by_prefix)
     if fault == "state in data":
         with pytest.raises(CorruptTableError, match=r"streaming-sink\.outbox\.app does not exist"):
             pair.land(1)
@@ -161,7 +164,7 @@ def test_what_waits_for_its_delivery_is_out_of_reach_of_orphan_removal(
             pair.rejected()
         return
     assert pair.rejected() == fails(0, 1)
-    pair.remove_orphans(by_prefix=by_prefix)
+    pair.remove_orphans(*by_prefix)
     pair.land(2)
     assert pair.case.ids() == passes(0, 1, 2)
     assert pair.rejected() == fails(0, 1, 2)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.servers.conftest import SAFE, StartServer
 from tests.servers.proxy import Fault, Proxy, Request
+from tests.tiers import only_in_soak
 from tests.unit.timeline.stores.test_store_contract import *  # noqa: F403
 from timeline.stores import Store
 
@@ -36,7 +37,7 @@ class EveryRequestOnceSpoiled:
         return choices[len(self.seen) % len(choices)]
 
 
-@pytest.fixture(params=[*SAFE, "60 ms away", "a bad network"])
+@pytest.fixture(params=[*SAFE, pytest.param("60 ms away", marks=only_in_soak), "a bad network"])
 def store(request: pytest.FixtureRequest, start_server: StartServer, folder: str) -> Iterator[Store]:
     if request.param not in ("60 ms away", "a bad network"):
         yield start_server(request.param).store(folder)

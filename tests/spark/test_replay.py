@@ -345,16 +345,23 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def landed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A table with ten orders, for tests that write nothing."""
+    location = str(tmp_path_factory.mktemp("landed") / "table")
+    _land(location, _orders(spark))
+    return location
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_what_cannot_be_replayed_is_refused_and_nothing_is_written(
-    spark: SparkSession, location: str, case: str
+    spark: SparkSession, landed: str, case: str
 ) -> None:
-    _land(location, _orders(spark))
     given, message = BAD[case]
     with pytest.raises((ValueError, TypeError), match=message):
-        replay(spark, location, **given)
-    assert _waiting(location) == [0, 1, 2]
-    assert _ids(location) == Counter(range(3, 10))
+        replay(spark, landed, **given)
+    assert _waiting(landed) == [0, 1, 2]
+    assert _ids(landed) == Counter(range(3, 10))
 
 
 def test_only_a_replay_marks_rows_as_replayed(spark: SparkSession, location: str) -> None:

@@ -128,7 +128,7 @@ def test_a_first_batch_is_written_in_one_pass_and_cut_by_size(spark, location, p
     assert max(tails.values()) <= (1 if partition_by else CORES)
 
 
-@pytest.mark.parametrize("foreseen", [100, 10_000, 1_000])
+@pytest.mark.parametrize("foreseen", [100, 10_000, pytest.param(1_000, marks=only_in_soak)])
 def test_tasks_that_write_what_they_read_fill_small_files(spark, location, monkeypatch, foreseen):
     """Ten times too low, ten times too high, and right."""
     monkeypatch.setattr(Experience, "expected", lambda *_: (Arrival((), foreseen),))

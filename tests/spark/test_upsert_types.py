@@ -22,6 +22,7 @@ from tests.spark.changes import (
     wide_changes,
 )
 from tests.spark.streams import SMALL
+from tests.tiers import only_in_soak
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +44,7 @@ def test_the_smallest_sequence_is_one_like_any_other(spark: SparkSession, tmp_pa
     assert rows_of(location) == [(2, smallest, "a", "x"), (3, smallest, "a", "y")]
 
 
-@pytest.mark.parametrize("index", ["scan", "index"])
+@pytest.mark.parametrize("index", ["scan", pytest.param("index", marks=only_in_soak)])
 def test_a_sequence_may_have_38_digits(spark: SparkSession, tmp_path: Path, index: str) -> None:
     """In a batch, against rows and deletes of the table, by two writers, and tied."""
     location, judge, rng = str(tmp_path / "t"), Judge(), random.Random(index)

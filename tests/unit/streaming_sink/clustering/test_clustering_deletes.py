@@ -14,6 +14,7 @@ from streaming_sink.tasks.clustering.group_task import rewrite_group
 from streaming_sink.tasks.clustering.job import GroupFailed
 from streaming_sink.tasks.files.delete_files import write_position_deletes
 from streaming_sink.tasks.job import ParquetSettings
+from tests.tiers import only_in_soak
 from tests.unit.streaming_sink.group_jobs import group_job, multiset, random_rows, written
 from tests.unit.streaming_sink.small_tables import (
     append,
@@ -171,8 +172,15 @@ def _with_deletes(job, *positions):
     return replace(job, inputs=tuple(inputs))
 
 
-@pytest.mark.parametrize("memory_bytes", [1 << 29, 100_000])
-@pytest.mark.parametrize("ends", [(), (0.3, 0.7)])
+@pytest.mark.parametrize(
+    ("ends", "memory_bytes"),
+    [
+        ((), 1 << 29),
+        pytest.param((), 100_000, marks=only_in_soak),
+        ((0.3, 0.7), 1 << 29),
+        ((0.3, 0.7), 100_000),
+    ],
+)
 def test_every_task_of_a_group_reads_the_live_rows_whatever_its_memory(memory_bytes, ends):
     files = [random_rows(3_000, seed) for seed in range(2)]
     job = group_job(MemoryStore(), files, sort_by=["id", "score"], memory_bytes=memory_bytes, range_ends=ends)

@@ -23,6 +23,7 @@ from streaming_sink.clustering import known_files as known
 from streaming_sink.clustering.groups import match_groups
 from streaming_sink.clustering.known_files import known_files
 from streaming_sink.clustering.where import partitions_where
+from tests.tiers import count, longer_in_soak
 from tests.unit.timeline.test_manifest_reads import Reading, reading
 from tests.unit.timeline.world import Lake
 from timeline import names
@@ -92,7 +93,8 @@ def _reading_all() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=200, deadline=None)
+@longer_in_soak
+@settings(max_examples=count(100, 200), deadline=None)
 @given(
     _COMMITS,
     st.sampled_from(_SELECTS),
