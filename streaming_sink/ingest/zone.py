@@ -13,7 +13,7 @@ from streaming_sink.options.values.checks import Checks
 from streaming_sink.options.values.contract import SchemaContract
 from streaming_sink.options.values.tables import AnyTable, as_path_table, as_table
 from streaming_sink.options.values.writes import Write
-from streaming_sink.tasks.ingest.sources import overlap, spell_path
+from streaming_sink.tasks.ingest.sources import is_local, overlap, spell_path
 from streaming_sink.zones.audit import Audit, StagedItem
 from streaming_sink.zones.backlog import Backlog
 from streaming_sink.zones.given import given_to_zone
@@ -101,12 +101,17 @@ class BufferZone(StoredZone):
         Backlog(self).check()
         if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
             raise TypeError(f"push needs the names of files, not {paths!r}")
-        given = [self._elsewhere(os.fspath(path)) for path in paths]
-        files, others = self.find([path for path in given if not path.endswith("/")])
+        sources, folders, names = self.sources, list[str](), list[str]()
+        for path in (self._elsewhere(os.fspath(each)) for each in paths):
+            (folders if sources.is_folder(path) else names).append(path)
+        files, others = self.find(names)
         missing: list[str] = []
+        for path in others:
+            there = not is_local(path) or os.path.isdir(path)
+            (folders if there else missing).append(path)
         unknown: list[str] = []
-        for folder in [*others, *(path for path in given if path.endswith("/"))]:
-            below = list(self.sources.below(folder, "*", self.environment.now_ms(), unknown))
+        for folder in folders:
+            below = list(sources.below(folder, "*", self.environment.now_ms(), unknown))
             files += below
             missing += [] if below else [folder]
         return replace(self.announce(files, missing), left_out=tuple(unknown))
@@ -123,7 +128,11 @@ class BufferZone(StoredZone):
         write_watched(self.store, entry, self.environment)
 
     def _elsewhere(self, path: str) -> str:
-        """Return how a source is spelled. ValueError for files of the table or of the zone."""
+        """Return how a source is spelled. ValueError for an empty name, and for files of the table or of the
+        zone.
+        """
+        if not path:  # which would be the folder that the process works in, with all below it
+            raise ValueError(f"a file or a folder has a name; '.' is the folder here, not {path!r}")
         for own in (self.definition.own_folder, self.store.location):
             if own and overlap(path, own):
                 why = "source files lie outside of the table and the zone, whose rows would land again"

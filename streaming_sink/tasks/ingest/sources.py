@@ -152,6 +152,14 @@ class Sources:
             self._folders[folder] = self.allows(f"{folder}/")
         return self._folders[folder]
 
+    def is_folder(self, path: str) -> bool:
+        """Return whether a name can be no file's: it ends in "/", or is a bucket's or a root's own, and what
+        is beside that may not be looked at.
+        """
+        folder, name = folder_of(path)
+        is_root = not self.allows(f"{folder}/") and self.allows(f"{path}/")
+        return not name or folder.endswith(":/") or is_root
+
     def _is_below(self, found: str) -> bool:
         return any(found.startswith(f"{_real(root).rstrip('/')}/") for root in self.roots if is_local(root))
 

@@ -91,6 +91,40 @@ def test_a_folder_without_files_is_named(tmp_path: Path) -> None:
     assert zone_at(tmp_path).push(f"{tmp_path}/nothing").missing == (f"{tmp_path}/nothing",)
 
 
+def test_a_source_is_pushed_however_it_is_spelled(tmp_path: Path, file: Path) -> None:
+    """What is beside it is no source, so that it is not looked for there as a file."""
+    os.symlink(file.parent, tmp_path / "link")
+    for name in (str(file.parent), f"{file.parent}/", file.parent, tmp_path / "link"):
+        assert zone_at(tmp_path, sources=[str(file.parent)]).push(name).files == 1
+    with pytest.raises(ValueError, match="takes files from"):
+        zone_at(tmp_path, sources=[str(file.parent)]).push(tmp_path / "beside")
+    assert Sources(("s3://",)).is_folder("s3://bucket")
+    assert not Sources(("s3://",)).is_folder("s3://bucket/a")
+    assert Sources(("s3://bucket/a",)).is_folder("s3://bucket/a")
+    assert not Sources(("s3://bucket/a",)).is_folder("s3://bucket/a.parquet")
+
+
+def test_what_is_neither_a_file_nor_a_folder_is_missing(tmp_path: Path, file: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.parquet")
+    for name in (f"{file}/x.parquet", f"{tmp_path}/pipe.parquet"):
+        pushed = zone_at(tmp_path).push(str(file), name)
+        assert (pushed.files, pushed.missing) == (1, (name,))
+
+
+def test_an_empty_name_is_not_the_folder_of_the_process(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a shell's variable that is not set: all files below the folder would land."""
+    monkeypatch.chdir(file.parent)
+    zone = zone_at(tmp_path)
+    for use in (zone.push, zone.watch):
+        with pytest.raises(ValueError, match="a file or a folder has a name"):
+            use("")
+    assert zone.log.last() == 0
+    assert zone.watched() == []
+    assert zone.push(".").files == 1
+
+
 def test_a_path_is_a_file_or_a_folder_whatever_the_folder_is_called(tmp_path: Path, file: Path) -> None:
     """As Spark names the folders that it writes: part files in a folder "x.parquet"."""
     folder = tmp_path / "out.parquet"
