@@ -76,6 +76,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.python.daemon.module", "tests.worker_daemon")
+        # Else PySpark notes in the JVM where each of its functions is called: an eighth of the tests' time.
+        .config("spark.python.sql.dataFrameDebugging.enabled", "false")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
@@ -83,6 +85,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def noted_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's errors say where in Python they come from, as they do unless it is switched off."""
+    monkeypatch.setattr("pyspark.errors.utils._enable_debugging_cache", True)
 
 
 @pytest.fixture

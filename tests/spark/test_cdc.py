@@ -327,6 +327,7 @@ def test_a_column_of_the_source_that_is_named_as_one_of_cdc_lands_renamed(
     assert _rows(tmp_path) == [(1, "x")]
 
 
+@pytest.mark.usefixtures("noted_calls")
 @pytest.mark.parametrize(
     ("sequence", "error", "says"),
     [

@@ -220,6 +220,7 @@ BAD: dict[str, str] = {
 }
 
 
+@pytest.mark.usefixtures("noted_calls")
 @pytest.mark.parametrize("text", BAD)
 def test_what_is_no_condition_is_refused_before_anything_is_written(
     spark: SparkSession, location: str, text: str

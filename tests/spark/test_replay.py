@@ -353,6 +353,7 @@ def landed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str
     return location
 
 
+@pytest.mark.usefixtures("noted_calls")
 @pytest.mark.parametrize("case", BAD)
 def test_what_cannot_be_replayed_is_refused_and_nothing_is_written(
     spark: SparkSession, landed: str, case: str

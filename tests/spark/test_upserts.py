@@ -337,6 +337,7 @@ def test_a_table_with_rows_and_no_key_is_refused(spark: SparkSession, tmp_path: 
         _sink(location)(as_batch(spark, [(1, 2, "a", "y", "I")]), 0)
 
 
+@pytest.mark.usefixtures("noted_calls")
 @pytest.mark.parametrize(
     ("given", "message"),
     [
