@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import pyarrow as pa
+from pyiceberg.partitioning import PartitionSpec
 
 from planners.clustering.policy import ClusteringPolicy, PlanStrategy
 from planners.clustering.sort_fields import SortField
 from planners.clustering.strategies import Strategy, choose_strategy, traits
 from planners.sizing import parse_bytes
 from planners.suggestions import nearest_name
+from streaming_sink.clustering.where import check_where, parse_where
 from streaming_sink.tasks.clustering.curve_order import bits_per_column
 from streaming_sink.tasks.clustering.ordering import sort_column
 from streaming_sink.tasks.clustering.strategies import Factory, make_strategy
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from streaming_sink.tasks.encryption import Keys
+    from timeline.versions.head import Head
 
 
 _LEAST_MEMORY = 1024 * 1024
@@ -36,7 +39,8 @@ class PassOptions(TypedDict, total=False):
     made from `parameters`. `select`: the plan strategies that a file must pass; by default `BySize()`.
     `where`: only files of these partitions, such as "region=eu,region=us,day=2026-01-01": names of partition
     fields, with values as the table's folders spell them; several of one field are alternatives, and every
-    field that is named must match. A pass raises ValueError where the table has no such partition.
+    field that is named must match. Where the table has no such partition, a pass of a stream has nothing to
+    do yet, and every other one raises ValueError.
     `max_bytes_per_pass`: the most that one pass reads; the rest waits for the next one. `memory_bytes`: Arrow
     bytes that one task holds; more is spilled. `checksum`: read the written files back, and compare the rows.
     `max_commits`: the most versions that commit the groups of a pass, by default one; with more, the first
@@ -92,6 +96,14 @@ class Pass:
     where: str | None = None
     """Of which partitions it takes files, as a filter; None for all."""
 
+    def check_table(self, schema: pa.Schema, spec: PartitionSpec, head: Head | None) -> None:
+        """As `check_columns`, and for a filter of partitions that names a field which the table lacks: its
+        partition spec, and those before it.
+        """
+        self.check_columns(schema)
+        if self.where is not None:
+            check_where(self.where, [*(head.metadata.partition_specs if head else ()), spec])
+
     def check_columns(self, schema: pa.Schema) -> None:
         """Raise ValueError for a sort column that a table of this schema lacks, or that has no order."""
         for it in self.policy.sort_by:
@@ -141,7 +153,9 @@ def pass_of(**options: Unpack[PassOptions]) -> Pass:
     make_strategy(policy.strategy, execution.strategies)
     if policy.along_curve:
         bits_per_column(len(policy.sort_by))
-    return Pass(policy, max_bytes, execution, options.get("where"))
+    if (where := options.get("where")) is not None:
+        parse_where(where)
+    return Pass(policy, max_bytes, execution, where)
 
 
 def execution_of(

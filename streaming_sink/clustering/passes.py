@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from planners.values import Value, one_of
 from streaming_sink.clustering.options import Pass, PassOptions, check_names, pass_of
 from streaming_sink.clustering.scheduling import Scheduled, nothing_to_do, schedule_pass, taken
+from streaming_sink.clustering.where import NoPartitionError
 from streaming_sink.reports.cluster_report import ClusterReport
 from timeline.plans import instants
 
@@ -53,8 +54,9 @@ class Clustering(Value):
     A failed pass is in the batch's report and in the log, and is never raised: the batch is in the table. The
     next due commit tries again. For the other options see `PassOptions`.
 
-    TypeError for an unknown option, ValueError for impossible values. Columns are checked at the first batch,
-    where the table is known: a ValueError then ends the stream before anything is written.
+    TypeError for an unknown option, ValueError for impossible values. Columns, and the partition fields of
+    `where`, are checked at the first batch, where the table is known: a ValueError then ends the stream
+    before anything is written.
     """
 
     every_commits: int
@@ -161,6 +163,8 @@ def run_pass(
             return [*reports, report]
         executed = execute_plan(session, table, plan_id, settings.execution)
         return [*reports, taken(location, plan_id) if executed is None else executed]
+    except NoPartitionError as none_yet:
+        return [*reports, ClusterReport(table=location, outcome="nothing", why=f"clustering: {none_yet}")]
     except Exception as failure:  # noqa: BLE001 - the batch is committed: no failure here is the stream's
         reports.append(failed_pass(location, failure))
     if plan_id is not None:

@@ -295,6 +295,6 @@ class Landing:
         return outcomes.skipped(transaction, settled, maintained, steps)
 
     def _check_clustering(self, target: Target) -> None:
-        """Raise ValueError at a run's first batch for a sort column that the table does not have."""
-        if self.options.clustering is not None:
-            self.options.clustering.settings.check_columns(arrow_schema(target.schema))
+        """Raise ValueError at a run's first batch for a column or partition field that the table lacks."""
+        if (clustering := self.options.clustering) is not None:
+            clustering.settings.check_table(arrow_schema(target.schema), target.spec, target.head)

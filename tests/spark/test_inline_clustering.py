@@ -341,16 +341,19 @@ def test_small_files_that_pass_the_bound_are_a_warning_in_the_report_and_in_the_
 
 
 @pytest.mark.parametrize(
-    ("column", "said"),
+    ("options", "partition_by", "said"),
     [
-        ("txet", "unknown sort column 'txet'; did you mean 'text'?"),
-        ("tags", "column 'tags' has no order to sort by"),
+        ({"sort_by": ["txet"]}, [], "unknown sort column 'txet'; did you mean 'text'?"),
+        ({"sort_by": ["tags"]}, [], "column 'tags' has no order to sort by"),
+        ({"where": "txet=a"}, ["text", "id"], "unknown partition field 'txet'; did you mean 'text'?"),
+        ({"where": "text=a"}, [], "the table is not partitioned, so there is nothing to choose by: text=a"),
     ],
+    ids=["unknown", "no order", "unknown field", "no partitions"],
 )
-def test_a_column_that_cannot_be_sorted_by_ends_the_stream_before_anything_is_written(
-    spark, location, column, said
+def test_what_cannot_be_clustered_by_ends_the_stream_before_anything_is_written(
+    spark, location, options, partition_by, said
 ):
-    sink = IcebergSink(location, clustering=Clustering(sort_by=[column]))
+    sink = IcebergSink(location, partition_by=partition_by, clustering=Clustering(**options))
     batch = spark.createDataFrame([(1, "a", ["b"])], "id bigint, text string, tags array<string>")
     with calling_as(spark, "query", "run"), pytest.raises(ValueError, match=re.escape(said)):
         sink(batch, 0)

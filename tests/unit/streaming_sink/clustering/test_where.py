@@ -13,13 +13,18 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import BooleanType, DateType, LongType, NestedField, StringType, TimestampType
 
 from planners.model import TablePartition
-from streaming_sink import clustering
+from streaming_sink import Clustering, clustering
+from streaming_sink.clustering.passes import run_pass
 from streaming_sink.clustering.where import partitions_where
 from streaming_sink.commands.cli import CANNOT, DONE, main
+from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.partition_names import speller
 from streaming_sink.table.spec import partition_spec
 from timeline.changes.changes import Append
 from timeline.changes.schema_changes import SetPartitioning
+from timeline.clock import SYSTEM
+from timeline.plans.claims import Watch
+from timeline.plans.reservations import Reservations
 from timeline.stores import LocalStore
 from timeline.table import Table, open_table
 
@@ -127,6 +132,31 @@ def test_a_filter_that_cannot_be_or_matches_nothing_says_what_there_is(location,
 def test_no_partition_of_an_empty_table_matches(location):
     with pytest.raises(ValueError, match=r"the filter city=eu matches no partition$"):
         partitions_where(_table(location, ["city"], []), "city=eu")
+
+
+def test_a_stream_whose_partitions_are_to_come_has_nothing_to_do_yet(location, caplog):
+    """Its filter may be of a day that has not begun; all that a typing error could be is refused before."""
+    _table(location, ["city"], [("us",), ("us",)])
+    table = open_table(location)
+    asked = Clustering(where="city=eu", sort_by=["id"])
+    (report,) = run_pass(asked, None, table, Reservations(table.store), Watch(SYSTEM))
+    assert report.outcome == "nothing"
+    assert "the filter city=eu matches no partition; there are 1, such as city=us" in report.why
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("text", ["", "city", "city=eu,"])
+def test_a_filter_that_does_not_parse_is_told_where_it_is_given(text):
+    with pytest.raises(ValueError, match="a filter is NAME=VALUE"):
+        Clustering(where=text)
+
+
+def test_a_filter_of_a_stream_names_fields_of_any_spec_of_its_table(location):
+    asked, schema = Clustering(where="city=eu", sort_by=["id"]).settings, arrow_schema(SCHEMA)
+    head, by_id = _table(location, ["city"], []), partition_spec(["id"], SCHEMA)
+    asked.check_table(schema, by_id, head)
+    with pytest.raises(ValueError, match="unknown partition field 'city'; known are: id"):
+        asked.check_table(schema, by_id, None)
 
 
 def test_only_the_chosen_partitions_are_planned_and_still_only_their_small_files(location, capsys):
