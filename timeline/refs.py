@@ -12,10 +12,10 @@ from pyiceberg.table.snapshots import Snapshot
 from timeline import staging
 from timeline.changes.changes import Change
 from timeline.changes.ref_changes import Branch, RemoveRef, Rollback, Tag
-from timeline.retention.policy import snapshot_version
+from timeline.retention.policy import cut_off, snapshot_version
 from timeline.table import Committed, Table
 from timeline.versions.head import Head
-from timeline.versions.staged import find_item_of_tag
+from timeline.versions.staged import find_item_of_tag, wap_id_of
 
 _LOG = logging.getLogger("streaming_sink.timeline")
 _NAMED = 20
@@ -56,12 +56,14 @@ def roll_back(table: Table, to_version: int) -> RolledBack:
 
 
 def set_tag(table: Table, name: str, version: int | None = None) -> int:
-    """Let a tag keep what main was in a version, by default now; return the snapshot. As `roll_back`."""
+    """Let a tag keep what main was in a version, by default now; return the snapshot. As `roll_back`; but a
+    version that another name keeps, or has kept until now, may be from before main's history.
+    """
     return _name(table, lambda snapshot_id: Tag(name, snapshot_id), version)
 
 
 def set_branch(table: Table, name: str, version: int | None = None) -> int:
-    """Begin a branch at what main was in a version, by default now; return the snapshot. As `roll_back`."""
+    """Begin a branch at what main was in a version, by default now; return the snapshot. As `set_tag`."""
     return _name(table, lambda snapshot_id: Branch(name, snapshot_id), version)
 
 
@@ -71,10 +73,11 @@ def remove_ref(table: Table, name: str, kind: SnapshotRefType) -> int:
 
     By the tag of a work item that is staged, and not settled, the item is unstaged: its zone's next worker
     writes it again, and where there is no zone any more, none does. One that another engine has brought to
-    main is recorded as published (R27). No row is lost or doubled by either.
+    main is recorded as published (R27). No row is lost or doubled by either. One that others publish or
+    discard first stays so, as the log says.
 
     ValueError for main, and for a name that the table does not have. Raises as `Table.commit`:
-    CommitConflictError where others have moved, removed or settled it since.
+    CommitConflictError where others have moved or removed it since.
     """
     head = table.refresh()
     known = head.metadata.refs.get(name)
@@ -88,13 +91,13 @@ def remove_ref(table: Table, name: str, kind: SnapshotRefType) -> int:
     if item is None:
         table.commit([RemoveRef(name, snapshot_id, kind)])
     elif staging.settle_picked(table, item) is None:
-        staging.unstage_item(table, item, snapshot_id)
-        _LOG.warning(
-            "work item %d of %r is not staged any more; its buffer zone writes it again: %s",
-            item.number,
-            item.app_id,
-            table.store.location,
+        done = staging.unstage_item(table, item, snapshot_id)
+        became = (
+            "is not staged any more; its buffer zone writes it again"
+            if isinstance(done, Committed)
+            else "was published or discarded before that, and is not written again"
         )
+        _LOG.warning("work item %d of %r %s: %s", item.number, item.app_id, became, table.store.location)
     return snapshot_id
 
 
@@ -120,9 +123,20 @@ def snapshot_at(head: Head, version: int) -> Snapshot:
 
 def _name(table: Table, change: Callable[[int], Change], version: int | None) -> int:
     head = table.refresh()
-    snapshot = snapshot_at(head, head.number if version is None else version)
+    kept = None if version is None else _kept_by_a_name(head, version)
+    snapshot = kept or snapshot_at(head, head.number if version is None else version)
     table.commit([change(snapshot.snapshot_id)])
     return snapshot.snapshot_id
+
+
+def _kept_by_a_name(head: Head, version: int) -> Snapshot | None:
+    """Return what a version has made of main whose history does not reach so far any more, since a name kept
+    it: also one that was removed, until a later version expires what it held.
+    """
+    before = cut_off(head.metadata.snapshots, [*head.main_snapshots()])
+    return next(
+        (it for it in reversed(before) if snapshot_version(it) == version and wap_id_of(it) is None), None
+    )
 
 
 def _number(snapshot: Snapshot) -> int:

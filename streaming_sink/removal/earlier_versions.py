@@ -45,7 +45,8 @@ def tag(table: AnyTable, name: str, version: int | None = None) -> int:
     """Let a tag keep what the table is in a version (default: now), and return its snapshot: it does not
     expire while the tag is there. Readers read it by its name.
 
-    ValueError for a version that is not in the history, CommitConflictError for a name that is taken.
+    ValueError for a version that is not in the history, and that no name keeps or has kept until now;
+    CommitConflictError for a name that is taken.
     """
     return refs.set_tag(as_table(table).open(), name, version)
 

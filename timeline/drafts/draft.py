@@ -164,8 +164,9 @@ class Draft:
         """Remove a tag or a branch that a person has set. What it held stays with this version, so that the
         name can be given back.
         """
-        self._released[name] = self.metadata.refs[name]
-        self.drop_ref(name)
+        if (ref := self.metadata.refs.get(name)) is not None:  # another change of the commit removes it, too
+            self._released[name] = ref
+            self.drop_ref(name)
 
     def update_metadata(self, **update: object) -> None:
         """Replace fields of the table metadata, by pyiceberg's names."""

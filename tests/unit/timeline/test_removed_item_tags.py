@@ -67,11 +67,13 @@ def test_a_worker_that_has_looked_before_publishes_nothing_of_it(kind: Kind) -> 
     assert kind.rows() == [1]
 
 
-def test_an_item_that_lands_meanwhile_has_landed(kind: Kind) -> None:
+def test_an_item_that_lands_meanwhile_has_landed(kind: Kind, caplog: pytest.LogCaptureFixture) -> None:
     table = stage(kind)
     kind.answers.append(lambda: staging.publish_item(kind.open(), ITEM))
     remove_ref(table, ITEM.tag, TAG)
     assert refs(kind) == {}
+    assert "was published or discarded before that, and is not written again" in caplog.text
+    assert "writes it again" not in caplog.text
     assert kind.rows() == [1, 2, 3]
     assert published_items(kind.open().head.properties, "a-zone").to_text() == "7"
 

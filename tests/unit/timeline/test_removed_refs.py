@@ -12,6 +12,7 @@ from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from tests.unit.timeline.cleaning import Shore
 from tests.unit.timeline.logs.kinds import LANDED, NOT_LANDED, CatalogKind, Kind, LandedThen, VersionFilesKind
 from tests.unit.timeline.world import DAY_MS, Lake
+from timeline import staging
 from timeline.changes.changes import Append, ExpireSnapshots, SetProperties
 from timeline.changes.ref_changes import RemoveRef
 from timeline.diagnosis import doctor
@@ -186,6 +187,12 @@ def test_a_name_that_others_have_removed_meanwhile_is_said(kind: Kind, ref: Snap
     assert kind.open().head.properties["a"] == "b"
 
 
+def test_a_name_that_one_commit_removes_twice_is_removed(kind: Kind) -> None:
+    table, snapshot_id = named(kind, TAG)
+    table.commit([RemoveRef("old", snapshot_id, TAG)] * 2)
+    assert refs(kind) == {}
+
+
 def test_what_others_commit_meanwhile_stays(kind: Kind) -> None:
     table, _ = named(kind, TAG)
     kind.answers.append(lambda: kind.open().commit([Append((kind.file([3]),))]))
@@ -229,6 +236,27 @@ def test_what_it_alone_held_leaves_as_all_else_and_never_with_it(ref: SnapshotRe
     shore.pass_versions(130)
     remove_orphan_files(shore.table, older_than=timedelta(days=1))
     assert shore.leftover() == set()
+    shore.check_nothing_is_missing()
+
+
+@each_ref
+def test_a_name_that_was_removed_by_mistake_is_given_back(ref: SnapshotRefType) -> None:
+    """By its version, which main's history has no more."""
+    shore = Shore()
+    for _ in range(5):
+        shore.fill()
+    set_name = set_tag if ref is TAG else set_branch
+    snapshot_id = set_name(shore.table, "old", 3)
+    staging.stage_item(shore.table, ITEM, [shore.file()])
+    shore.pass_versions(MAINTAIN_EVERY * 8 - 1 - shore.table.head.number)
+    remove_ref(shore.table, "old", ref)
+    with pytest.raises(ValueError, match="the history has the versions from"):
+        set_name(shore.table, "old", 2)
+    assert set_name(shore.table, "old", 3) == snapshot_id
+    shore.clock.now_ms += 2 * DAY_MS
+    shore.pass_versions(260)
+    remove_orphan_files(shore.table, older_than=timedelta(days=1))
+    assert shore.open().head.metadata.refs["old"].snapshot_id == snapshot_id
     shore.check_nothing_is_missing()
 
 
