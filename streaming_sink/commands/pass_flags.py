@@ -8,5 +8,4 @@ NUMBERS = ("max_group_files", "max_groups", "overlap_at_least", "max_commits")
 
 def flag(name: str) -> str:
     """Return how the command line spells an option of a pass."""
-    spelled = {"parameters": "--parameter", "select": "--select and --where"}
-    return spelled.get(name, f"--{name.replace('_', '-')}")
+    return "--parameter" if name == "parameters" else f"--{name.replace('_', '-')}"

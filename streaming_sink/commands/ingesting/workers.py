@@ -148,10 +148,11 @@ def _say_landed(item: Landed, landed: list[Landed]) -> None:
 
 
 def _say_sum(zone: BufferZone, landed: Sequence[Landed]) -> int:
+    here = [item for item in landed if not item.published_before]
     rejected = sum(len(item.rejected) for item in landed)
-    files = sum(item.files_in for item in landed)
-    rows = sum(item.rows for item in landed)
-    say(f"{amount(len(landed), 'work item')} landed here: {amount(files, 'file')}, {amount(rows, 'row')}")
+    files = sum(item.files_in for item in here)
+    rows = sum(item.rows for item in here)
+    say(f"{amount(len(here), 'work item')} landed here: {amount(files, 'file')}, {amount(rows, 'row')}")
     if rejected:
         say(f"{amount(rejected, 'file')} rejected; why: streaming-sink ingest ledger {zone.store.location}")
     return FINDINGS if rejected else DONE

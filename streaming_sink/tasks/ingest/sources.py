@@ -20,6 +20,8 @@ _LOG = logging.getLogger("streaming_sink")
 _REPLAYS = re.compile(r"(@\d+)+$")
 _FEW = 10
 """Files of a folder that are looked up one by one: a LIST is a request for each thousand of its objects."""
+_SCHEMES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az"}
+"""Of one service. A source keeps the spelling that it has: its entries in the zone have that one."""
 _ENDINGS = {
     ".parquet": "parquet",
     ".json": "json",
@@ -71,9 +73,14 @@ def spell_path(path: str) -> str:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Return whether one of two places holds the other, or is it."""
-    first, second = (f"{spell_path(each).rstrip('/')}/" for each in (one, other))
+    """Return whether one of two places holds the other, or is it, by whichever scheme each is called."""
+    first, second = map(_place, (one, other))
     return first.startswith(second) or second.startswith(first)
+
+
+def _place(path: str) -> str:
+    scheme, separator, rest = f"{spell_path(path).rstrip('/')}/".partition("://")
+    return f"{_SCHEMES.get(scheme, scheme)}{separator}{rest}"
 
 
 def local_identity(identity: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from streaming_sink import ingest
 from streaming_sink.tasks.ingest.reading import SourceFileError, check_unchanged, open_bytes
-from streaming_sink.tasks.ingest.sources import Sources, spell_path
+from streaming_sink.tasks.ingest.sources import Sources, overlap, spell_path
 from streaming_sink.zones.planning.flux import Flux
 from tests.sinks import flat_zone
 from timeline.stores import Listed, MemoryStore
@@ -53,6 +53,24 @@ def test_a_file_is_one_entry_however_it_is_called(
 def test_a_name_in_an_object_store_has_one_spelling() -> None:
     assert spell_path("s3://b//drop///a%20b.parquet") == "s3://b/drop/a%20b.parquet"
     assert spell_path("s3://b/drop//") == "s3://b/drop/"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "do"),
+    [
+        ("s3a://lake/table/data", "s3://lake/table", True),
+        ("gs://lake", "gcs://lake/table/", True),
+        ("abfss://lake@account/table", "abfs://lake@account/table", True),
+        ("s3a://lake/table", "s3://lake/tables", False),
+        ("s3://lake/table", "gs://lake/table", False),
+        ("/lake", "/lake/table", True),
+        ("/", "/lake", True),
+    ],
+)
+def test_places_overlap_by_whichever_scheme_each_is_called(one: str, other: str, do: bool) -> None:
+    """Else the table's own files would land again, or a cleaner would look at the zone's."""
+    assert overlap(one, other) == do
+    assert overlap(other, one) == do
 
 
 def test_a_symbolic_link_leads_to_no_file_outside_of_the_sources(tmp_path: Path, file: Path) -> None:
