@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -30,6 +31,8 @@ SETTLE_SECONDS = 1.0
 _CLEANS_EVERY = 100
 """Work items, between which a worker deletes staged files."""
 _NAMED = 20
+_KEPT = 1_000
+"""What landed that a call remembers which runs until it is stopped."""
 _MOST_FAILURES = 10
 """Failures in a row after which a worker that is to end ends with an error: a store that is away, not one
 item.
@@ -50,7 +53,8 @@ def run(
     patience_seconds: float = PATIENCE_SECONDS,
     on_landed: Callable[[Landed], None] = lambda _: None,
 ) -> list[Landed]:
-    """Plan and land what waits in a zone, and return what landed here.
+    """Plan and land what waits in a zone, and return what landed here; of a call that runs until it is
+    stopped the last 1,000 items.
 
     With `available_now` all that was announced when the call began lands, whichever rules it meets, and the
     call returns once no work item is left that this process may take: it waits for a heartbeat of the worker
@@ -59,7 +63,7 @@ def run(
     is raised. Items that other workers have are left to them. A failure of an item is logged, and the item is
     tried again, by any worker.
     """
-    landed: list[Landed] = []
+    landed = deque[Landed](maxlen=None if available_now else _KEPT)
 
     def keep(result: Landed) -> None:
         landed.append(result)
@@ -68,7 +72,7 @@ def run(
     if available_now:
         plan_waiting(zone, flush=True)
         work(session, zone, until_idle=True, patience_seconds=patience_seconds, on_landed=keep)
-        return landed
+        return list(landed)
     ended = _Ended(stop)
     failed: list[Exception] = []
 
@@ -95,7 +99,7 @@ def run(
         planner.join()
     if failed:
         raise failed[0]
-    return landed
+    return list(landed)
 
 
 class _Ended(threading.Event):

@@ -5,7 +5,7 @@ operator decides of items and files, `streaming-sink ingest publish|discard|rean
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -70,16 +70,16 @@ def work(zone: BufferZone, available_now: bool, patience_seconds: float, name: s
     """Land work items that are planned, in a Spark session of this process."""
     from streaming_sink.ingest import running
 
-    landed: list[Landed] = []
+    landed = _Sum()
     running.work(
         _session(),
         zone,
         until_idle=available_now,
         patience_seconds=patience_seconds,
         name=name,
-        on_landed=lambda it: _say_landed(it, landed),
+        on_landed=landed.add,
     )
-    _say_sum(zone, landed)
+    landed.end(zone)
     return DONE  # of another code `dispatch` takes the worker to have failed
 
 
@@ -131,31 +131,43 @@ def run(zone: BufferZone, available_now: bool, patience_seconds: float) -> int:
     """Plan and land, in one process. Exit code 1 where files were rejected."""
     from streaming_sink.ingest import running
 
-    landed: list[Landed] = []
+    landed = _Sum()
     running.run(
         _session(),
         zone,
         available_now=available_now,
         patience_seconds=patience_seconds,
-        on_landed=lambda it: _say_landed(it, landed),
+        on_landed=landed.add,
     )
-    return _say_sum(zone, landed)
+    return landed.end(zone)
 
 
-def _say_landed(item: Landed, landed: list[Landed]) -> None:
-    say(item.line())
-    landed.append(item)
+@dataclass
+class _Sum:
+    """What has landed here, added up and said as it comes: a worker may run for months."""
 
+    items: int = 0
+    files: int = 0
+    rows: int = 0
+    rejected: int = 0
 
-def _say_sum(zone: BufferZone, landed: Sequence[Landed]) -> int:
-    here = [item for item in landed if not item.published_before]
-    rejected = sum(len(item.rejected) for item in landed)
-    files = sum(item.files_in for item in here)
-    rows = sum(item.rows for item in here)
-    say(f"{amount(len(here), 'work item')} landed here: {amount(files, 'file')}, {amount(rows, 'row')}")
-    if rejected:
-        say(f"{amount(rejected, 'file')} rejected; why: streaming-sink ingest ledger {zone.store.location}")
-    return FINDINGS if rejected else DONE
+    def add(self, item: Landed) -> None:
+        say(item.line())
+        self.rejected += len(item.rejected)
+        if not item.published_before:
+            self.items += 1
+            self.files += item.files_in
+            self.rows += item.rows
+
+    def end(self, zone: BufferZone) -> int:
+        """Say the sums; return FINDINGS where files were rejected."""
+        landed = f"{amount(self.files, 'file')}, {amount(self.rows, 'row')}"
+        say(f"{amount(self.items, 'work item')} landed here: {landed}")
+        if not self.rejected:
+            return DONE
+        where = f"streaming-sink ingest ledger {zone.store.location}"
+        say(f"{amount(self.rejected, 'file')} rejected; why: {where}")
+        return FINDINGS
 
 
 def _session() -> SparkSession:
