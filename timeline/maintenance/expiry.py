@@ -8,7 +8,7 @@ from timeline import properties
 from timeline.changes.changes import ExpireSnapshots
 from timeline.errors import UnsupportedTableError
 from timeline.retention.deletions import Deletions
-from timeline.retention.policy import Expiry, snapshots_to_expire
+from timeline.retention.policy import SAFE_DISTANCE, Expiry, snapshots_to_expire
 from timeline.table import AlreadyCommitted, Table
 from timeline.versions.head import Head
 
@@ -56,7 +56,8 @@ def expire_snapshots(
     if dry_run:
         expired = len(_plan_expiry(head, given, head.number).snapshot_ids)
         deleted = table.delete_expired(grace_ms=grace_ms, dry_run=True)
-        return deleted + Deletions(expired_snapshots=expired, dry_run=True)
+        kept = _explain_kept(head, given, len(head.metadata.snapshots) - expired)
+        return deleted + Deletions(expired_snapshots=expired, dry_run=True, kept=kept)
     done = Deletions()
     # Several versions where one cannot hold all; what its own versions make due waits for the next call.
     while _plan_expiry(table.head, given, head.number).snapshot_ids:
@@ -64,7 +65,8 @@ def expire_snapshots(
         if isinstance(committed, AlreadyCommitted) or not committed.expired_snapshots:
             break  # one that had to be sent again to a catalog expires nothing
         done += Deletions(committed.deleted.files, committed.expired_snapshots)
-    return done + table.delete_expired(grace_ms=grace_ms)
+    kept = _explain_kept(table.head, given, len(table.head.metadata.snapshots))
+    return done + table.delete_expired(grace_ms=grace_ms) + Deletions(kept=kept)
 
 
 def check_files_may_go(head: Head) -> None:
@@ -86,6 +88,20 @@ def _plan_expiry(head: Head, given: dict[str, str], number: int) -> Expiry:
         {**head.properties, **given},
         number + 1,
         metadata.last_updated_ms,
+    )
+
+
+def _explain_kept(head: Head, given: dict[str, str], count: int) -> str:
+    """Say how many snapshots stay, and what lets one expire."""
+    policy = {**head.properties, **given}
+    age, least, most = (
+        properties.number(policy, key)
+        for key in (properties.MAX_SNAPSHOT_AGE_MS, properties.MIN_SNAPSHOTS_TO_KEEP, properties.MAX_SNAPSHOTS)
+    )
+    stay = "1 snapshot stays" if count == 1 else f"{count:,} snapshots stay"
+    return (
+        f"{stay}: one expires once {SAFE_DISTANCE} later versions exist, if it is older than"
+        f" {age / 3_600_000:,g} h and not among the last {least:,}, or if there are more than {most:,}"
     )
 
 

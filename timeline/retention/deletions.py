@@ -38,6 +38,8 @@ class Deletions:
     waiting: int = 0
     """Versions that expired snapshots whose files stay until the grace period is over."""
     dry_run: bool = False
+    kept: str = ""
+    """Of a call that expires snapshots: what keeps those that stay."""
 
     def __add__(self, other: Deletions) -> Deletions:
         return Deletions(
@@ -45,6 +47,7 @@ class Deletions:
             self.expired_snapshots + other.expired_snapshots,
             max(self.waiting, other.waiting),
             self.dry_run or other.dry_run,
+            self.kept or other.kept,
         )
 
     @property
@@ -58,10 +61,11 @@ class Deletions:
         """Return a summary in the first line, and then each file with its reason."""
         counts = [(self.count(kind), kind.value) for kind in DeletedKind]
         files = ", ".join(_count(number, noun) for number, noun in counts if number) or "no file"
-        summary = (
-            f"{'would expire' if self.dry_run else 'expired'} {_count(self.expired_snapshots, 'snapshot')};"
-            f" {'would delete' if self.dry_run else 'deleted'} {files} ({self.bytes:,} bytes)"
-        )
+        summary = f"{'would delete' if self.dry_run else 'deleted'} {files} ({self.bytes:,} bytes)"
+        if self.expired_snapshots or self.kept:
+            expired = _count(self.expired_snapshots, "snapshot")
+            summary = f"{'would expire' if self.dry_run else 'expired'} {expired}; {summary}"
+        summary += f"; {self.kept}" if self.kept else ""
         if self.waiting:
             summary += f"; the files of {_count(self.waiting, 'earlier expiry', 'earlier expiries')} wait"
         return "\n".join([summary, *(f"  {file.path}: {file.why}" for file in self.files)])

@@ -132,6 +132,18 @@ def test_nothing_to_expire_commits_no_version() -> None:
     assert shore.table.head.number == 2
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_an_expiry_says_what_lets_the_snapshots_go_that_stay(dry_run: bool) -> None:
+    shore = Shore()
+    shore.append()
+    done = expire_snapshots(shore.table, max_snapshot_age=timedelta(hours=36), dry_run=dry_run)
+    assert done.kept == (
+        "1 snapshot stays: one expires once 100 later versions exist, if it is older than 36 h and not among the last 1,"
+        " or if there are more than 2,000"
+    )
+    assert done.kept in str(done)
+
+
 def test_a_dry_run_changes_nothing_and_names_what_a_run_deletes_with_the_reason() -> None:
     shore = due()
     before = dict(shore.objects._contents.objects)
