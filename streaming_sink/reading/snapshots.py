@@ -22,7 +22,7 @@ class SnapshotDetails:
     operation: str
     version: int | None
     """The version that committed it; in a catalog its sequence number, also of another engine's. None for
-    one that was made elsewhere before the table was at its location.
+    one that was made elsewhere before the table was at its location, or that has no number.
     """
     added_files: int
     removed_files: int
@@ -50,7 +50,8 @@ def _snapshots(head: Head) -> Iterator[SnapshotDetails]:
         if wap_id_of(snapshot) is not None:
             continue
         stated, summary = stated_by(snapshot), snapshot.summary
-        version = _number(stated, VERSION) or (snapshot.sequence_number if head.version.is_shared else None)
+        of_catalog = snapshot.sequence_number if head.version.is_shared else None
+        version = _number(stated, VERSION) or of_catalog or None  # 0 was before a table had sequence numbers
         batch = batches.get(version) if version else None
         yield SnapshotDetails(
             snapshot_id=snapshot.snapshot_id,

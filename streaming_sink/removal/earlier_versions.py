@@ -60,7 +60,8 @@ def branch(table: AnyTable, name: str, version: int | None = None) -> int:
 
 def drop_tag(table: AnyTable, name: str) -> int:
     """Drop a tag, of any engine, and return the snapshot that it named. From the next version on that
-    expires as any other; the files that it alone had are deleted after that, as those of all that expires.
+    expires as any other; the files that it alone had are deleted after that, as those of all that expires. A
+    snapshot that another engine has beside main is left to that engine.
 
     Where a tag holds a work item that is staged (`wap-…`), the item is unstaged: a worker of its buffer zone
     writes it again, and where there is no zone any more, none does. The tag of a change log (`followed-…`) is

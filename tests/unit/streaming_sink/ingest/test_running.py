@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,20 @@ def test_a_worker_that_runs_takes_the_zones_new_options(
     monkeypatch.setattr(running, "RULES_SECONDS", -1.0)
     running.work(None, zone, stop=stop, poll_seconds=0.0)  # type: ignore[arg-type]
     assert seen == [*[("refuse", False)] * 2, *[("ignore", False)] * 2, *[("ignore", True)] * 2]
+
+
+@pytest.mark.parametrize(("available_now", "kept"), [(True, [0, 1, 2]), (False, [1, 2])])
+def test_a_run_without_an_end_remembers_the_last_items_alone(
+    available_now: bool, kept: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[object]()
+
+    def work(session: object, zone: object, *, on_landed: Callable[[object], None], **_: object) -> None:
+        for number in range(3):
+            on_landed(number)
+
+    monkeypatch.setattr(running, "work", work)
+    monkeypatch.setattr(running, "_KEPT", 2)
+    zone = zone_with_an_item(tmp_path)
+    done = running.run(None, zone, available_now=available_now, on_landed=seen.append)  # type: ignore[arg-type]
+    assert (done, seen) == (kept, [0, 1, 2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -126,7 +127,13 @@ def test_in_a_catalog_the_snapshots_of_every_engine_have_versions(tmp_path: Path
     kind.read().append(pa.table({"id": [2], "p": [0]}, ARROW))
     table.commit([Append((kind.file([3]),))])
     kind.close()
-    assert [it.version for it in list_snapshots(table.refresh())] == [3, 2, 1]
+    head = table.refresh()
+    assert [it.version for it in list_snapshots(head)] == [3, 2, 1]
+    first, theirs, last = head.metadata.snapshots
+    unnumbered = theirs.model_copy(update={"sequence_number": 0})  # from before the table had such numbers
+    metadata = head.metadata.model_copy(update={"snapshots": [first, unnumbered, last]})
+    without = replace(head.version, metadata=metadata)
+    assert [it.version for it in list_snapshots(replace(head, version=without))] == [3, None, 1]
 
 
 def test_rates_are_those_of_the_last_batches_and_need_two() -> None:
