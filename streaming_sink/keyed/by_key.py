@@ -30,6 +30,7 @@ from streaming_sink.table.spec import partition_sources
 from streaming_sink.table.table_keys import partial_columns, table_key
 from streaming_sink.tasks.job import FileIds, KeyJob
 from streaming_sink.tasks.key_index.index import KeyIndex
+from streaming_sink.tasks.partitioning import source_columns
 from streaming_sink.writing.planning import Experience, Planned, commit_sizes
 from streaming_sink.writing.target import Target
 from streaming_sink.writing.writer import WriteResult
@@ -91,7 +92,7 @@ class ChangesByKey:
         SchemaMismatchError for a batch of deletes that does not say in which partitions.
         """
         if self._keys.deletes_only and self._keys.key_scope == PARTITION_SCOPE:
-            sources = [field.source[0] for field in partition_sources(target.schema, target.spec)]
+            sources = source_columns(partition_sources(target.schema, target.spec))
             if missing := [name for name in sources if name not in batch.columns]:
                 raise SchemaMismatchError(
                     f"the batch has no column {missing[0]!r}, by which the table is partitioned: a key is"

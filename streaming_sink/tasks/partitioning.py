@@ -6,7 +6,7 @@ Keys hold Iceberg's internal values, as pyiceberg reads them from a manifest: a 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from decimal import Context, Decimal
 from math import isnan
 from typing import Any
@@ -94,8 +94,15 @@ def _too_far_out(array: pa.Array, transform: str) -> RowsDoNotFitError:
     )
 
 
+def source_columns(fields: Iterable[PartitionSource]) -> list[str]:
+    """Return the top-level columns from which the partition of a row is taken, each once."""
+    return list(dict.fromkeys(field.source[0] for field in fields if field.source))
+
+
 def source_array(batch: pa.RecordBatch, source: Sequence[str]) -> pa.Array:
     """Return the (nested) source column of a partition field; a null struct makes its fields null."""
+    if not source:
+        return pa.nulls(batch.num_rows, pa.int32())
     array = batch.column(source[0])
     for name in source[1:]:
         array = pc.struct_field(array, name)
@@ -104,6 +111,8 @@ def source_array(batch: pa.RecordBatch, source: Sequence[str]) -> pa.Array:
 
 def source_type(schema: pa.Schema, source: Sequence[str]) -> pa.DataType:
     """Return the Arrow type of a (nested) source column."""
+    if not source:
+        return pa.int32()
     kind = schema.field(source[0]).type
     for name in source[1:]:
         kind = kind.field(name).type
@@ -123,9 +132,7 @@ def split(
     if not fields:
         yield (), batch
         return
-    encoded = [
-        _encode(apply_transform(source_array(batch, field.source), field.transform)) for field in fields
-    ]
+    encoded = [_encode(_values(batch, field)) for field in fields]
     choices = [
         _internal_values(each.dictionary, _is_uuid(batch, field))
         for each, field in zip(encoded, fields, strict=True)
@@ -147,9 +154,14 @@ def split(
 
 def key_texts(batch: pa.RecordBatch, field: PartitionSource) -> pa.Array:
     """Return `key_text` of every row's value of one partition field."""
-    encoded = _encode(apply_transform(source_array(batch, field.source), field.transform))
+    encoded = _encode(_values(batch, field))
     values = _internal_values(encoded.dictionary, _is_uuid(batch, field))
     return pa.array([key_text(value) for value in values], pa.string()).take(encoded.indices)
+
+
+def _values(batch: pa.RecordBatch, field: PartitionSource) -> pa.Array:
+    array = source_array(batch, field.source)
+    return apply_transform(array, field.transform) if field.source else array
 
 
 def key_text(value: Hashable) -> str | None:

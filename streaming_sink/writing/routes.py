@@ -153,10 +153,10 @@ def key_expression(field: PartitionSource, kind: pa.DataType) -> Column | None:
 
     `kind` is the source's type in the table. The session's time zone has no part in it.
     """
-    column = sf.col(".".join(quoted(name) for name in field.source))
     name, _, size = field.transform.partition("[")
-    if name == "void":
+    if name == "void" or not field.source:
         return sf.lit(None).cast("int")
+    column = sf.col(".".join(quoted(name) for name in field.source))
     if name == "identity":
         return _identity(column, kind)
     if name == "truncate":

@@ -6,19 +6,27 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyiceberg.types as it
 import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable
+from pyiceberg.transforms import BucketTransform, IdentityTransform
 
-from streaming_sink import FileSizing, IcebergSink, SchemaContract
+from streaming_sink import CatalogTable, FileSizing, IcebergSink, SchemaContract, Upsert
 from streaming_sink.clustering import schedule_and_execute
+from streaming_sink.table.table_keys import table_key
 from tests.readers import judges
 from tests.readers.equality import counts_equal
 from tests.tiers import only_in_soak
+from timeline.changes.key_changes import DeclareKey
 from timeline.table import open_table
+from timeline.versions.keys import Looked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -164,3 +172,50 @@ def test_the_metadata_tables_of_iceberg_show_the_fields_of_all_specs_in_one_stru
     shown = judges.metadata_table(landed, "files").schema.field("partition").type
     specs = open_table(landed).head.metadata.partition_specs
     assert {field.name for field in shown} == {field.name for spec in specs for field in spec.fields}
+
+
+# ------------------------------------------------------------- columns that another engine has dropped
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_partitions_of_a_dropped_column_are_read_after_every_kind_of_write(
+    version: int, spark: SparkSession, tmp_path: Path
+) -> None:
+    """A table of Iceberg's version 1 keeps a field without a transform in the column's place."""
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/lake.db", "warehouse": f"file://{tmp_path}"}
+    theirs = load_catalog("lake", **catalog)
+    theirs.create_namespace("db")
+    region = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
+    fields = [it.NestedField(1, "id", it.LongType()), it.NestedField(2, "region", it.StringType())]
+    old = theirs.create_table(
+        "db.t", Schema(*fields), partition_spec=region, properties={"format-version": str(version)}
+    )
+    for first in range(0, 8, 2):
+        old.append(pa.table({"id": [first, first + 1], "region": ["a", "b"]}))
+    with old.update_spec() as spec:
+        spec.remove_field("region")
+        spec.add_field("id", BucketTransform(2), "id_bucket")
+    with old.update_schema(allow_incompatible_changes=True) as schema:
+        schema.delete_column("region")
+    if version == 1:
+        with old.transaction() as upgrade:
+            upgrade.upgrade_table_version(2)
+    assert len(theirs.load_table("db.t").spec().fields) == 3 - version
+
+    table = CatalogTable("db.t", {**catalog, "name": "lake"})
+    report = schedule_and_execute(spark, table, strategy="bin_pack")
+    assert {group.outcome for group in report.groups} == {"committed"}
+    opened = table.open()
+    key = table_key(Upsert(key=["id"]), opened.head.schema)
+    opened.commit([DeclareKey(key, Looked.at(opened.head))])
+    sink = IcebergSink(table, Upsert(key=["id"]), app_id="app")
+    for number in range(2):
+        sink(spark.createDataFrame([(0,), (1,), (20 + number,)], "id long"), number)
+    sink.finish()
+    now = theirs.load_table("db.t")
+    head = table.open().head
+    assert {it.partition for it in head.live_files() if not it.spec_id} == {("a",), ("b",)}
+    assert {it.partition for it in head.delete_files() if not it.spec_id} <= {("a",), ("b",)}
+    judges.assert_all_readers_agree(
+        now.metadata_location.removeprefix("file://"), pa.table({"id": [*range(8), 20, 21]})
+    )

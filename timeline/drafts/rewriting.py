@@ -43,6 +43,7 @@ from timeline.manifests.manifest_policy import (
     pack,
 )
 from timeline.manifests.stated_files import is_open, state_files, stated_files
+from timeline.versions.partitioning import schema_of_spec
 
 _LONG_LIST = 4
 """A list is long that has so many times the manifests of one merge, beside those that no merge takes."""
@@ -202,7 +203,9 @@ class Rewrite:
         """Write the manifests of one content and partition spec, packed by policy. Return each with its
         entries.
         """
-        draft, spec = self.draft, self.draft.head.metadata.specs()[spec_id]
+        draft, metadata = self.draft, self.draft.head.metadata
+        spec = metadata.specs()[spec_id]
+        schema = schema_of_spec(metadata, spec)
         packed = pack(live, self._is_open, lambda entry: entry_partition(entry.data_file)) or [[]]
         if self.apart and live and gone:
             packed = [*packed, gone]
@@ -212,9 +215,7 @@ class Rewrite:
         for entries in packed:
             alive = [it.data_file for it in entries if it.status != ManifestEntryStatus.DELETED]
             path = names.manifest_path(draft.new_id(), state_files(content, alive, self.open_below_bytes))
-            manifest = draft.manifest_files.write_manifest(
-                path, spec, draft.head.schema, snapshot_id, entries, content
-            )
+            manifest = draft.manifest_files.write_manifest(path, spec, schema, snapshot_id, entries, content)
             written.append((manifest, entries))
         return written
 

@@ -96,7 +96,11 @@ def _explain_kept(head: Head, given: dict[str, str], count: int) -> str:
     policy = {**head.properties, **given}
     age, least, most = (
         properties.number(policy, key)
-        for key in (properties.MAX_SNAPSHOT_AGE_MS, properties.MIN_SNAPSHOTS_TO_KEEP, properties.MAX_SNAPSHOTS)
+        for key in (
+            properties.MAX_SNAPSHOT_AGE_MS,
+            properties.MIN_SNAPSHOTS_TO_KEEP,
+            properties.MAX_SNAPSHOTS,
+        )
     )
     stay = "1 snapshot stays" if count == 1 else f"{count:,} snapshots stay"
     return (

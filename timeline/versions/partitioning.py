@@ -14,9 +14,10 @@ from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, Par
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.transforms import BucketTransform, TruncateTransform, VoidTransform
+from pyiceberg.types import IntegerType, NestedField
 
 from timeline import properties
-from timeline.errors import SchemaMismatchError
+from timeline.errors import SchemaMismatchError, UnsupportedTableError
 from timeline.manifests.manifest_format import check_partition_names
 
 _Meaning = tuple[int, str]
@@ -83,6 +84,31 @@ def last_partition_id(metadata: TableMetadataV2) -> int:
     """Return the greatest id that a partition field of the table was ever given; 999 where there is none."""
     ever = (field.field_id for spec in metadata.partition_specs for field in spec.fields)
     return max(PARTITION_FIELD_ID_START - 1, metadata.last_partition_id or 0, *ever)
+
+
+def schema_of_spec(metadata: TableMetadataV2, spec: PartitionSpec) -> Schema:
+    """Return the newest schema that has the columns of a spec, in which its manifests are written: another
+    engine may have dropped one, and without its type a manifest has no place for the values that files have.
+
+    UnsupportedTableError where no schema has a column any more.
+    """
+    sources = {field.source_id for field in spec.fields}
+    schema = metadata.schema()
+    if sources <= schema.field_ids:
+        return schema
+    for known in sorted(metadata.schemas, key=lambda it: it.schema_id, reverse=True):
+        if sources <= known.field_ids:
+            return known
+    missing = [field for field in spec.fields if field.source_id not in schema.field_ids]
+    if named := [field.name for field in missing if not isinstance(field.transform, VoidTransform)]:
+        raise UnsupportedTableError(
+            f"another engine has removed the schemas that had the column of partition field {named[0]}, by"
+            f" which live files are partitioned, so their manifests cannot be written again; nothing was"
+            f" changed. Rewrite the files of partition spec {spec.spec_id} there: {metadata.location}",
+            location=metadata.location,
+        )
+    nulls = (NestedField(it.source_id, f"dropped_{it.source_id}", IntegerType()) for it in missing)
+    return Schema(*schema.fields, *nulls, schema_id=schema.schema_id)
 
 
 def repartitioned_by(metadata: TableMetadataV2) -> str | None:

@@ -23,7 +23,7 @@ from streaming_sink.tasks.keys.probing import KeyFilter
 from streaming_sink.tasks.keys.scanning import KeyColumns, partition_salt, salted
 from streaming_sink.tasks.keys.sequences import LONG, no_sequences, sequence_values
 from streaming_sink.tasks.keys.tombstones import DeletedUntil, deleted_until
-from streaming_sink.tasks.partitioning import split
+from streaming_sink.tasks.partitioning import source_columns, split
 from streaming_sink.tasks.results import ChangeCounts, DamagedRun, DeletedKeys, DeletedRows, TaskResult
 from streaming_sink.tasks.rows.failures import check_is_readable
 
@@ -44,9 +44,8 @@ class ChangeWriter:
             keys.table_uuid, schema, keys.columns, keys.sequence_by, needs_ids=keys.needs_ids
         )
         self._seed = self._columns.seed
-        sources = [field.source[0] for field in writer.job.partition_by] if keys.in_partitions else []
-        self._sources = list(dict.fromkeys(sources))
-        wanted = {*keys.columns, keys.sequence_by, *sources}
+        self._sources = source_columns(writer.job.partition_by) if keys.in_partitions else []
+        wanted = {*keys.columns, keys.sequence_by, *self._sources}
         self._delete_schema = pa.schema([field for field in schema if field.name in wanted])
         self._held = HeldChanges(schema, self._columns.kind or LONG)
         self._salts: set[bytes] = set()

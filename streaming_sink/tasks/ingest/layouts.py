@@ -14,7 +14,7 @@ from streaming_sink.tasks.batches import conform_valid
 from streaming_sink.tasks.ingest.parquet import footer_columns
 from streaming_sink.tasks.ingest.path_columns import path_columns, with_fields
 from streaming_sink.tasks.job import PartitionSource
-from streaming_sink.tasks.partitioning import split
+from streaming_sink.tasks.partitioning import source_columns, split
 
 _Edges = dict[str, tuple[Any, Any]]
 _MONOTONIC = ("identity", "year", "month", "day", "hour", "truncate")
@@ -63,14 +63,16 @@ class Layout:
         self.columns = serialized(with_fields(footer_columns(footer, schema), stated))
         """All columns, as Arrow serializes a schema."""
         self._table_schema, self._partition_by = schema, partition_by
-        others = {field.source[0] for field in partition_by if field.transform not in _HOURLY}
-        self._by_hour = {field.source[0] for field in partition_by} - others
+        others = source_columns(field for field in partition_by if field.transform not in _HOURLY)
+        self._by_hour = set(source_columns(partition_by)).difference(others)
         self.types = footer.schema_arrow
         self._places = {self.schema.column(place).path: place for place in range(len(self.schema))}
         self._keys: dict[str, PartitionKey | None] = {}
 
     def key(self, footer: pq.ParquetFile) -> PartitionKey | None:
         """Return the one partition of all rows; None where the footer does not show that there is one."""
+        if not source_columns(self._partition_by):
+            return (None,) * len(self._partition_by)
         edges = self._edges(footer)
         if edges is None or self._table_schema is None:
             return None
@@ -86,7 +88,7 @@ class Layout:
         None where the footer does not have them, or rows between them may be of another partition.
         """
         edges: _Edges = {}
-        for field in self._partition_by:
+        for field in (it for it in self._partition_by if it.source):
             name = field.source[0]
             if name in self.stated:
                 continue
@@ -140,10 +142,10 @@ def split_rows(
     """Yield the rows of each partition of a table with this schema: the columns of its partitions alone.
     InvalidTextError for text in these that is not valid UTF-8, which would end the process in a transform.
     """
-    names = dict.fromkeys(field.source[0] for field in partition_by)
-    needed = pa.schema([schema.field(name) for name in names])
+    needed = pa.schema([schema.field(name) for name in source_columns(partition_by)])
     for batch in rows.combine_chunks().to_batches():
-        yield from split(conform_valid(batch, needed), partition_by)
+        # A batch without columns would have no rows either.
+        yield from split(conform_valid(batch, needed) if needed.names else batch, partition_by)
 
 
 def serialized(schema: pa.Schema) -> bytes:

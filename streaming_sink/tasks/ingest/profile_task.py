@@ -27,6 +27,7 @@ from streaming_sink.tasks.ingest.reading import (
 from streaming_sink.tasks.ingest.source_groups import SourceGroups
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import ParquetSettings, PartitionSource
+from streaming_sink.tasks.partitioning import source_columns
 from streaming_sink.tasks.results import encode_results
 from streaming_sink.tasks.spark_task import start_task_without_rows
 
@@ -156,7 +157,7 @@ def _why_rewritten(
         return "its dates and times are of the hybrid calendar"
     own = set(footer.schema_arrow.names)
     given = (name for name in stated if name in job.schema.names)
-    absent = [*given, *(field.source[0] for field in job.partition_by if field.source[0] not in own)]
+    absent = [*given, *(name for name in source_columns(job.partition_by) if name not in own)]
     try:
         described = describe_footer(footer, file.bytes, partitions, absent)
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as unusual:
@@ -172,7 +173,7 @@ def _parts_of(job: ProfileJob, footer: pq.ParquetFile, layout: Layout) -> _Parts
     key = layout.key(footer)
     if key is not None:
         return ((key, count),)
-    wanted = [".".join(field.source) for field in job.partition_by]
+    wanted = [".".join(field.source) for field in job.partition_by if field.source]
     return _parts(job, with_columns(footer.read(columns=wanted, use_threads=False), layout.stated))
 
 

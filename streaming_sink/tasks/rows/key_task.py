@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from streaming_sink.tasks.batches import RESERVED_PREFIX, conform, conform_valid
 from streaming_sink.tasks.job import PartitionSource
-from streaming_sink.tasks.partitioning import key_texts
+from streaming_sink.tasks.partitioning import key_texts, source_columns
 from streaming_sink.tasks.rows.failures import each_that_fits, split_failing, use_all
 
 
@@ -23,9 +23,7 @@ class KeyTask:
         self._skips_unfit = skips_unfit
         self.names = [f"{RESERVED_PREFIX}key_{index}" for index in range(len(fields))]
         self._fields = fields
-        self._sources = pa.schema(
-            [table.field(name) for name in dict.fromkeys(field.source[0] for field in fields)]
-        )
+        self._sources = pa.schema([table.field(name) for name in source_columns(fields)])
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -15,15 +15,36 @@ from pyiceberg.table.metadata import TableMetadataV2, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import VoidTransform, parse_transform
 from pyiceberg.typedef import Record
-from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType, TimestamptzType
+from pyiceberg.types import (
+    DateType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
 
 from tests.unit.timeline.world import BY_P, Audit, Lake, data_file
 from timeline import properties
 from timeline.changes.changes import Append, Replace
+from timeline.changes.row_deltas import RowDelta
 from timeline.changes.schema_changes import MergeSchema, SetPartitioning
-from timeline.errors import CheckpointRegressionError, CommitConflictError, FencedError, SchemaMismatchError
+from timeline.errors import (
+    CheckpointRegressionError,
+    CommitConflictError,
+    FencedError,
+    SchemaMismatchError,
+    UnsupportedTableError,
+)
 from timeline.table import AlreadyCommitted, Committed
-from timeline.versions.partitioning import describe_spec, evolve_spec, partitions_alike, repartitioned_by
+from timeline.versions.partitioning import (
+    describe_spec,
+    evolve_spec,
+    partitions_alike,
+    repartitioned_by,
+    schema_of_spec,
+)
 from timeline.versions.transactions import Transaction
 
 COLUMNS = Schema(
@@ -167,6 +188,33 @@ def test_a_void_transform_of_another_engine_is_no_field() -> None:
     assert [(it.field_id, it.name) for it in new.fields] == [(1001, "at_day"), (1000, "region")]
 
 
+def without(metadata: TableMetadataV2, *sources: int, is_remembered: bool = True) -> TableMetadataV2:
+    """The metadata once another engine has dropped columns, and perhaps the schemas that had them."""
+    kept = (it for it in metadata.schema().fields if it.field_id not in sources)
+    now = Schema(*kept, schema_id=metadata.current_schema_id + 1)
+    schemas = [*metadata.schemas, now] if is_remembered else [now]
+    return metadata.model_copy(update={"schemas": schemas, "current_schema_id": now.schema_id})
+
+
+def test_manifests_of_a_spec_are_written_in_the_newest_schema_that_has_its_columns() -> None:
+    metadata = evolved(("2 identity", "3 day"), ("3 day",))
+    one, other = metadata.partition_specs
+    assert schema_of_spec(metadata, one) is metadata.schema()
+    dropped = without(without(metadata, 4), 2)
+    assert schema_of_spec(dropped, one).schema_id == 1
+    assert schema_of_spec(dropped, other) is dropped.schema()
+
+
+def test_a_spec_whose_column_no_schema_has_is_refused_unless_all_its_values_are_null() -> None:
+    metadata = without(evolved(("2 identity", "3 day")), 2, is_remembered=False)
+    region, day = metadata.spec().fields
+    with pytest.raises(UnsupportedTableError, match=r"column of partition field region.*spec 0 there"):
+        schema_of_spec(metadata, metadata.spec())
+    gone = PartitionSpec(PartitionField(2, 1000, VoidTransform(), region.name), day)
+    kinds = [it.field_type for it in gone.partition_type(schema_of_spec(metadata, gone)).fields]
+    assert kinds == [IntegerType(), DateType()]
+
+
 def test_a_spec_is_described_as_the_option_spells_it() -> None:
     described = describe_spec(spec("2 identity", "3 day", "1 bucket[16]", "2 truncate[3]"), COLUMNS)
     assert described == "region, day(at), bucket(16, id), truncate(3, region)"
@@ -250,6 +298,25 @@ def test_a_batch_under_the_older_spec_lands_under_the_newer() -> None:
     assert live == {(0, (3,)), (0, (4,)), (1, (2,))}
     manifests = [(m.partition_spec_id, m.added_files_count) for m in lake.open().head.manifests]
     assert sorted(manifests) == [(0, 1), (0, 1), (1, 1)], "a manifest is of one spec"
+    Audit(lake.store).check()
+
+
+def test_files_keep_the_partitions_of_a_column_that_another_engine_has_dropped() -> None:
+    lake = Lake()
+    ones, two = [lake.file(p=1) for _ in range(2)], lake.file(p=2)
+    lake.table.commit([Append((*ones, two))])
+    lake.table.commit([asks(BUCKETS)])
+    dropped = without(lake.open().head.metadata, 2)
+    lake.change_metadata(
+        lambda _: {"schemas": dropped.schemas, "current_schema_id": dropped.current_schema_id}
+    )
+    merge = Replace(frozenset(it.file_path for it in ones), (lake.merged(*ones),))
+    lake.open().commit([merge])
+    lake.open().commit([RowDelta((), (lake.deletes(two, 0, 3),))])
+    head = lake.open().head
+    assert {(it.spec_id, it.partition) for it in head.live_files()} == {(0, (1,)), (0, (2,))}
+    assert [(it.spec_id, it.partition) for it in head.delete_files()] == [(0, (2,))]
+    assert lake.live_rows().total() == 28
     Audit(lake.store).check()
 
 

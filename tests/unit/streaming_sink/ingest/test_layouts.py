@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_sink.tasks.ingest import layouts
-from streaming_sink.tasks.ingest.layouts import Layouts
+from streaming_sink.tasks.ingest.layouts import Layouts, split_rows
 from streaming_sink.tasks.job import PartitionSource
 
 _DAY = dt.datetime(2026, 11, 23)  # noqa: DTZ001
@@ -61,6 +61,20 @@ def test_a_column_that_is_partitioned_by_its_times_too_is_not_looked_up_by_the_h
         footer = pq.ParquetFile(written)
         found.append(known.of(footer, {}).key(footer))
     assert found == [(0, 0), (0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize("by", [["x"], ["x", "p"]])
+def test_rows_of_a_field_whose_column_was_dropped_are_counted(by: list[str]) -> None:
+    """A batch of no column would have no rows."""
+    of = {"x": PartitionSource("x", (), "void"), "p": PartitionSource("p", ("p",), "identity")}
+    fields = [pa.field(name, pa.int64(), metadata={"PARQUET:field_id": "1"}) for name in ("p", "q")]
+    partition_by, schema = [of[name] for name in by], pa.schema(fields)
+    rows, wanted = pa.table({"p": [3, 3], "q": [4, 5]}), ((None,) if by == ["x"] else (None, 3))
+    assert [(key, part.num_rows) for key, part in split_rows(rows, schema, partition_by)] == [(wanted, 2)]
+    written = io.BytesIO()
+    pq.write_table(rows, written)
+    footer = pq.ParquetFile(written)
+    assert Layouts(schema, tuple(partition_by)).of(footer, {}).key(footer) == wanted
 
 
 def test_files_of_the_same_hours_have_their_partition_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:

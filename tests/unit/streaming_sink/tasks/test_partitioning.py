@@ -30,7 +30,7 @@ from pyiceberg.types import (
 from streaming_sink.tasks.errors import RowsDoNotFitError
 from streaming_sink.tasks.files.data_paths import partition_path
 from streaming_sink.tasks.job import PartitionSource
-from streaming_sink.tasks.partitioning import apply_transform, key_text, key_texts, split
+from streaming_sink.tasks.partitioning import apply_transform, key_text, key_texts, source_columns, split
 
 _EPOCH = datetime(1970, 1, 1)
 _TIMES = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
@@ -155,6 +155,17 @@ def test_a_nested_source_is_null_where_its_struct_is():
         (1,),
         (None,),
     }
+
+
+@pytest.mark.parametrize("transform", ["void", "identity", "day", "bucket[4]"])
+def test_a_field_whose_column_was_dropped_is_null_in_each_row(transform):
+    """Another engine has dropped the column, and left the field."""
+    batch = pa.RecordBatch.from_pydict({"a": [1, 2, 1]})
+    gone, by_a = PartitionSource("x", (), transform), PartitionSource("a", ("a",), "identity")
+    assert [(key, part is batch) for key, part in split(batch, (gone,))] == [((None,), True)]
+    assert sorted((key[1], part.num_rows) for key, part in split(batch, (gone, by_a))) == [(1, 2), (2, 1)]
+    assert key_texts(batch, gone).to_pylist() == [None] * 3
+    assert source_columns((gone, by_a, by_a)) == ["a"]
 
 
 SCHEMA = pa.schema(
