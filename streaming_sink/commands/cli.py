@@ -151,11 +151,14 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Only say what would go,
 @click.command()
 @of_a_table
 @_dry_run
-def expire(table: KnownTable, as_json: bool, dry_run: bool) -> int:
-    """Expire old snapshots and delete their files, by the policy."""
+@click.option("--max-snapshot-age", metavar="AGE", help="Instead of the table's, such as '5 days'.")
+@click.option("--min-snapshots-to-keep", type=int, metavar="N", help="Instead of the table's.")
+@click.option("--max-snapshots", type=int, metavar="N", help="Instead of the table's.")
+def expire(table: KnownTable, as_json: bool, **policy: Any) -> int:
+    """Expire old snapshots and delete their files, by the table's policy."""
     from streaming_sink.removal.cleaning import expire_snapshots
 
-    return _say_deletions(expire_snapshots(table, dry_run=dry_run), as_json)
+    return _say_deletions(expire_snapshots(table, **policy), as_json)
 
 
 @click.command()

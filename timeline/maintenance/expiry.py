@@ -94,18 +94,14 @@ def _plan_expiry(head: Head, given: dict[str, str], number: int) -> Expiry:
 def _explain_kept(head: Head, given: dict[str, str], count: int) -> str:
     """Say how many snapshots stay, and what lets one expire."""
     policy = {**head.properties, **given}
-    age, least, most = (
-        properties.number(policy, key)
-        for key in (
-            properties.MAX_SNAPSHOT_AGE_MS,
-            properties.MIN_SNAPSHOTS_TO_KEEP,
-            properties.MAX_SNAPSHOTS,
-        )
-    )
-    stay = "1 snapshot stays" if count == 1 else f"{count:,} snapshots stay"
+    hours = properties.number(policy, properties.MAX_SNAPSHOT_AGE_MS) / 3_600_000
+    least = properties.number(policy, properties.MIN_SNAPSHOTS_TO_KEEP)
+    most = properties.number(policy, properties.MAX_SNAPSHOTS)
+    kept = "1 snapshot stays" if count == 1 else f"{count:,} snapshots stay"
     return (
-        f"{stay}: one expires once {SAFE_DISTANCE} later versions exist, if it is older than"
-        f" {age / 3_600_000:,g} h and not among the last {least:,}, or if there are more than {most:,}"
+        f"{kept}: one expires once {SAFE_DISTANCE} later versions exist, if it is older than"
+        f" {hours:,g} hours and not among the last {least:,}, or if there are more than {most:,};"
+        " tags and branches keep theirs"
     )
 
 

@@ -89,26 +89,24 @@ def last_partition_id(metadata: TableMetadataV2) -> int:
 def schema_of_spec(metadata: TableMetadataV2, spec: PartitionSpec) -> Schema:
     """Return the newest schema that has the columns of a spec, in which its manifests are written: another
     engine may have dropped one, and without its type a manifest has no place for the values that files have.
+    Those of a `void` transform are null, and an integer there is where the schema lacks its column.
 
-    UnsupportedTableError where no schema has a column any more.
+    UnsupportedTableError where no schema has the others any more.
     """
-    sources = {field.source_id for field in spec.fields}
-    schema = metadata.schema()
-    if sources <= schema.field_ids:
-        return schema
-    for known in sorted(metadata.schemas, key=lambda it: it.schema_id, reverse=True):
-        if sources <= known.field_ids:
-            return known
-    missing = [field for field in spec.fields if field.source_id not in schema.field_ids]
-    if named := [field.name for field in missing if not isinstance(field.transform, VoidTransform)]:
-        raise UnsupportedTableError(
-            f"another engine has removed the schemas that had the column of partition field {named[0]}, by"
-            f" which live files are partitioned, so their manifests cannot be written again; nothing was"
-            f" changed. Rewrite the files of partition spec {spec.spec_id} there: {metadata.location}",
-            location=metadata.location,
-        )
-    nulls = (NestedField(it.source_id, f"dropped_{it.source_id}", IntegerType()) for it in missing)
-    return Schema(*schema.fields, *nulls, schema_id=schema.schema_id)
+    newest = sorted(metadata.schemas, key=lambda it: it.schema_id, reverse=True)
+    for fields in (spec.fields, _used(spec)):
+        sources = {field.source_id for field in fields}
+        for schema in (metadata.schema(), *newest):
+            if sources <= (known := schema.field_ids):
+                missing = {field.source_id for field in spec.fields} - known
+                nulls = (NestedField(it, f"dropped_{it}", IntegerType()) for it in sorted(missing))
+                return Schema(*schema.fields, *nulls, schema_id=schema.schema_id) if missing else schema
+    raise UnsupportedTableError(
+        f"another engine has removed the schemas that had all columns of partition spec {spec.spec_id}, by"
+        " which live files are partitioned, so their manifests cannot be written again; nothing was changed."
+        f" Rewrite these files there: {metadata.location}",
+        location=metadata.location,
+    )
 
 
 def repartitioned_by(metadata: TableMetadataV2) -> str | None:

@@ -138,8 +138,8 @@ def test_an_expiry_says_what_lets_the_snapshots_go_that_stay(dry_run: bool) -> N
     shore.append()
     done = expire_snapshots(shore.table, max_snapshot_age=timedelta(hours=36), dry_run=dry_run)
     assert done.kept == (
-        "1 snapshot stays: one expires once 100 later versions exist, if it is older than 36 h and not among"
-        " the last 1, or if there are more than 2,000"
+        "1 snapshot stays: one expires once 100 later versions exist, if it is older than 36 hours and not"
+        " among the last 1, or if there are more than 2,000; tags and branches keep theirs"
     )
     assert done.kept in str(done)
 

@@ -208,11 +208,24 @@ def test_manifests_of_a_spec_are_written_in_the_newest_schema_that_has_its_colum
 def test_a_spec_whose_column_no_schema_has_is_refused_unless_all_its_values_are_null() -> None:
     metadata = without(evolved(("2 identity", "3 day")), 2, is_remembered=False)
     region, day = metadata.spec().fields
-    with pytest.raises(UnsupportedTableError, match=r"column of partition field region.*spec 0 there"):
+    with pytest.raises(UnsupportedTableError, match="all columns of partition spec 0, by which"):
         schema_of_spec(metadata, metadata.spec())
     gone = PartitionSpec(PartitionField(2, 1000, VoidTransform(), region.name), day)
     kinds = [it.field_type for it in gone.partition_type(schema_of_spec(metadata, gone)).fields]
     assert kinds == [IntegerType(), DateType()]
+
+
+def test_a_void_field_may_have_lost_its_column_before_the_spec_got_another_one() -> None:
+    """No schema has ever had both columns."""
+    metadata = without(evolved(("2 identity", "3 day")), 2)
+    later = Schema(*metadata.schema().fields, NestedField(9, "shop", StringType()), schema_id=7)
+    metadata = metadata.model_copy(update={"schemas": [*metadata.schemas, later], "current_schema_id": 7})
+    gone = PartitionField(2, 1000, VoidTransform(), "region")
+    shop = PartitionField(9, 1002, parse_transform("identity"), "shop")
+    spec = PartitionSpec(gone, shop, spec_id=1)
+    metadata = without(metadata, 9)
+    kinds = [it.field_type for it in spec.partition_type(schema_of_spec(metadata, spec)).fields]
+    assert kinds == [IntegerType(), StringType()]
 
 
 def test_a_spec_is_described_as_the_option_spells_it() -> None:

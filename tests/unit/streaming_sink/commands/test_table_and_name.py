@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
@@ -65,6 +67,23 @@ def test_a_plan_of_a_table_in_a_catalog_is_cancelled(table: Table, capsys: Captu
     assert main(["cancel", plan_id, *IN_CATALOG]) == DONE
     assert capsys.readouterr().out == f"cancelled {plan_id}; its files are free\n"
     assert instants.pending_of(table.refresh(), CLUSTERING) == []
+
+
+def test_a_table_of_another_engine_expires_by_bounds_that_the_command_is_given(
+    table: Table, tmp_path: Path, capsys: Captured
+) -> None:
+    where = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
+    theirs = load_catalog("lake", type="sql", **where).create_table("db.theirs", table.head.schema)
+    theirs.append(pa.table({"id": [1]}))
+    named = ["expire", "--catalog", "lake", "--table", "db.theirs", "--dry-run"]
+    assert main(named) == CANNOT
+    assert "say --max-snapshot-age, --min-snapshots-to-keep or --max-snapshots" in capsys.readouterr().err
+    bounds = ["--max-snapshot-age", "36 hours", "--min-snapshots-to-keep", "7", "--max-snapshots", "9"]
+    assert main([*named, *bounds]) == DONE
+    assert (
+        "older than 36 hours and not among the last 7, or if there are more than 9;"
+        in capsys.readouterr().out
+    )
 
 
 NAMES = [(command, "NAME") for command in ("tag", "branch", "drop-tag", "drop-branch")]

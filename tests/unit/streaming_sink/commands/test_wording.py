@@ -31,6 +31,7 @@ def command_of(name: str) -> click.Command:
         ("describe", "small_file_bytes=1,024, max_file_bytes='1KiB'", "--small 1024, --max 1KiB"),
         ("cluster", "give sort_by: sort_by=['a', 'b desc']", "give --sort-by: --sort-by 'a,b desc'"),
         ("cluster", 'give parameters={"footer_key": "k"}', "give --parameter footer_key=k"),
+        ("expire", "say max_snapshot_age or max_snapshots,", "say --max-snapshot-age or --max-snapshots,"),
         ("key", "key_scope must be one of table, partition", "--scope must be one of table, partition"),
     ],
 )
