@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -32,6 +33,7 @@ from timeline.manifests.pruning import Partition
 from timeline.manifests.selected_files import Selection, select_files
 from timeline.manifests.stated_files import last_time
 from timeline.versions.head import Head
+from timeline.versions.partitioning import specs_without_types
 
 _EXPLAINED = 10_000
 """The most files that a plan is given only to say why it leaves them out."""
@@ -142,6 +144,7 @@ def _comparable(partition: Partition) -> TablePartition:
 
 _ANOTHER_ORDER = "another order"
 _WAITS = "another engine rewrites files of its partition, and a pass of the stream leaves it room for a while"
+_WITHOUT_TYPES = "is partitioned by a column that all schemas have lost, so that no manifest can list it anew"
 _ENCRYPTED = "is encrypted, and the pass has no keys"
 _ENCRYPTED_BY_OTHERS = "is encrypted by another writer, whose keys are not known"
 
@@ -172,6 +175,8 @@ class FileView:
         )
 
     def _why_locked(self, file: LiveFile) -> str | None:
+        if file.spec_id in self._fixed_specs:
+            return _WITHOUT_TYPES
         if file.key_metadata is None:
             return None
         if not self.has_keys:
@@ -213,6 +218,10 @@ class FileView:
     def _committed_at(self, file: LiveFile) -> int:
         file_id = names.file_id(file.location)
         return self._times.at(file.sequence_number) if file_id is None else names.ulid_time_ms(file_id)
+
+    @cached_property
+    def _fixed_specs(self) -> AbstractSet[int]:
+        return specs_without_types(self.head.metadata)
 
     @cached_property
     def _times(self) -> _Times:

@@ -128,7 +128,7 @@ def event_time_of(schema: Schema, spec: PartitionSpec, files: Iterable[WrittenFi
     or hour the table is partitioned. () where there is none, or where no file has bounds of it.
     """
     column = next((it.source_id for it in spec.fields if isinstance(it.transform, TimeTransform)), None)
-    if column is None:
+    if column is None or column not in schema.field_ids:
         return ()
     kind = schema.find_field(column).field_type
     assert isinstance(kind, PrimitiveType)

@@ -10,6 +10,7 @@ from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.reports.batch_report import BatchReport
 from streaming_sink.reports.reporting import Steps
 from streaming_sink.table.rescue import RESCUED
+from streaming_sink.table.spec import partition_sources
 from streaming_sink.upkeep.maintenance import Maintained
 from streaming_sink.upkeep.small_files import warning
 from streaming_sink.writing.writer import WriteResult
@@ -57,8 +58,12 @@ def written(written: Written, steps: Steps, writes: int) -> BatchReport:
     rescued = sorted({path[0] for path, misfit in target.misfits.items() if misfit.action == "rescue"})
     if rescued:
         why.append(f"what does not fit goes to {RESCUED}, of {', '.join(rescued)}")
-    for position, partition_field in enumerate(target.spec.fields):
-        if result.new and all(file.partition[position] is None for file in result.new):
+    for position, partition_field in enumerate(partition_sources(target.schema, target.spec)):
+        if (
+            partition_field.source
+            and result.new
+            and all(file.partition[position] is None for file in result.new)
+        ):
             why.append(f"partition field {partition_field.name} is null in every row of the batch")
     return BatchReport(
         app_id=written.ids.app_id,

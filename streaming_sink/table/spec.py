@@ -9,7 +9,7 @@ from typing import Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, make_compatible_name
-from pyiceberg.transforms import parse_transform
+from pyiceberg.transforms import VoidTransform, parse_transform
 from pyiceberg.types import NestedField, PrimitiveType, StructType
 
 from planners.suggestions import nearest_name
@@ -91,9 +91,16 @@ def partition_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
 
 
 def partition_sources(schema: Schema, spec: PartitionSpec) -> tuple[PartitionSource, ...]:
-    """Return the fields of `spec` with their source columns by name."""
+    """Return the fields of `spec` with their source columns by name; a `void` one, which other engines leave
+    where they remove a field, has none.
+    """
+    columns = schema.as_struct()
     return tuple(
-        PartitionSource(field.name, _names(schema.as_struct(), field.source_id), str(field.transform))
+        PartitionSource(
+            field.name,
+            () if isinstance(field.transform, VoidTransform) else _names(columns, field.source_id),
+            str(field.transform),
+        )
         for field in spec.fields
     )
 

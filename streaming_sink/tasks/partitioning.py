@@ -34,8 +34,6 @@ def apply_transform(array: pa.Array, transform: str) -> pa.Array:
     if transform == "identity":
         _check_is_named(array, array, transform)
         return array
-    if transform == "void":
-        return pa.nulls(len(array), array.type)
     # The Rust library takes ten milliseconds to load; writing to an unpartitioned table does without.
     from pyiceberg_core import transform as rust
 

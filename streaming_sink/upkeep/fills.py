@@ -34,6 +34,7 @@ from timeline.manifests.entries import shared_deletes
 from timeline.plans.reservations import Reservations
 from timeline.table import Committed, Table
 from timeline.versions.head import Head
+from timeline.versions.partitioning import specs_without_types
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
@@ -83,7 +84,8 @@ def plan_merges(
 
     Reads no file but manifests.
     """
-    partitions = {TablePartition(spec_id, comparable(values)) for spec_id, values in touched}
+    fixed = specs_without_types(head.metadata)
+    partitions = {TablePartition(it, comparable(values)) for it, values in touched if it not in fixed}
     partitions -= set(waiting)
     asked = head, partitions, options.sizing.small_file_bytes, reserved
     found = {it.path: it for it in chain(small_files(*asked), files_to_fold(*asked))}

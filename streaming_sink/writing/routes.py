@@ -154,7 +154,7 @@ def key_expression(field: PartitionSource, kind: pa.DataType) -> Column | None:
     `kind` is the source's type in the table. The session's time zone has no part in it.
     """
     name, _, size = field.transform.partition("[")
-    if name == "void" or not field.source:
+    if not field.source:
         return sf.lit(None).cast("int")
     column = sf.col(".".join(quoted(name) for name in field.source))
     if name == "identity":

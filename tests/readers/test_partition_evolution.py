@@ -182,17 +182,23 @@ def test_the_metadata_tables_of_iceberg_show_the_fields_of_all_specs_in_one_stru
 def test_the_partitions_of_a_dropped_column_are_read_after_every_kind_of_write(
     version: int, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A table of Iceberg's version 1 keeps a field without a transform in the column's place."""
+    """A table of Iceberg's version 1 keeps a field without a transform in the column's place, and its values
+    are missing, though no value of the column was.
+    """
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/lake.db", "warehouse": f"file://{tmp_path}"}
     theirs = load_catalog("lake", **catalog)
     theirs.create_namespace("db")
     region = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
-    fields = [it.NestedField(1, "id", it.LongType()), it.NestedField(2, "region", it.StringType())]
+    fields = [
+        it.NestedField(1, "id", it.LongType()),
+        it.NestedField(2, "region", it.StringType(), required=True),
+    ]
     old = theirs.create_table(
         "db.t", Schema(*fields), partition_spec=region, properties={"format-version": str(version)}
     )
+    rows = pa.schema([pa.field("id", pa.int64()), pa.field("region", pa.string(), nullable=False)])
     for first in range(0, 8, 2):
-        old.append(pa.table({"id": [first, first + 1], "region": ["a", "b"]}))
+        old.append(pa.table({"id": [first, first + 1], "region": ["a", "b"]}, rows))
     with old.update_spec() as spec:
         spec.remove_field("region")
         spec.add_field("id", BucketTransform(2), "id_bucket")

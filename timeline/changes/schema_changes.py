@@ -96,7 +96,8 @@ def _check_partition_names(metadata: TableMetadata, merged: Schema) -> None:
         name = merged.find_column_name(number)
         if number not in known and name in partitions:
             raise SchemaMismatchError(
-                f"a new column has the name of a partition field of the table; rename the column: {name}"
+                "a new column has the name of a partition field of the table, which may be that of a column"
+                f" that was dropped; rename the column, or leave it out: {name}"
             )
 
 

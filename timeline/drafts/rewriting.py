@@ -43,7 +43,7 @@ from timeline.manifests.manifest_policy import (
     pack,
 )
 from timeline.manifests.stated_files import is_open, state_files, stated_files
-from timeline.versions.partitioning import schema_of_spec
+from timeline.versions.partitioning import schema_of_spec, specs_without_types
 
 _LONG_LIST = 4
 """A list is long that has so many times the manifests of one merge, beside those that no merge takes."""
@@ -67,9 +67,10 @@ def choose_manifests(
         known = draft.manifest_files.known(manifest)
         if known is not None and not removed.isdisjoint(known.files):
             touched.add(manifest.manifest_path)
-    chosen = set(touched)
+    chosen, fixed = set(touched), specs_without_types(draft.head.metadata)
+    left = [it for it in draft.manifests if it.manifest_path not in touched]
     for content in ManifestContent:
-        others = [it for it in draft.manifests if it.content == content and it.manifest_path not in touched]
+        others = [it for it in left if it.content == content and it.partition_spec_id not in fixed]
         chosen |= _choose(draft, others, open_below_bytes, only_long=is_retry and not removed)
     return [manifest for manifest in draft.manifests if manifest.manifest_path in chosen]
 

@@ -173,7 +173,10 @@ def _values(entry: ManifestEntry) -> Iterator[object]:
 
 @lru_cache(maxsize=64)
 def _entry_format(partition: StructType, content: ManifestContent) -> AvroFormat:
-    data_file = data_file_with_partition(partition, format_version=2)
+    # A required column may give no value: the transform is `void`, or the column is in a struct that is
+    # null. The Iceberg spec has all fields of a partition optional.
+    optional = (NestedField(it.field_id, it.name, it.field_type, required=False) for it in partition.fields)
+    data_file = data_file_with_partition(StructType(*optional), format_version=2)
     if content == ManifestContent.DELETES:
         fields = (_EQUALITY_IDS if it.field_id == _EQUALITY_IDS.field_id else it for it in data_file.fields)
         return AvroFormat(_delete_entries(StructType(*fields)), "manifest_entry")

@@ -12,7 +12,7 @@ from pyiceberg.manifest import ManifestFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import VoidTransform
-from pyiceberg.types import PrimitiveType
+from pyiceberg.types import PrimitiveType, UnknownType
 
 Partition = tuple[int, tuple[Any, ...]]
 """A partition spec, and the values of its fields."""
@@ -75,13 +75,12 @@ def _is_partitioned(spec: PartitionSpec) -> bool:
     return not all(isinstance(field.transform, VoidTransform) for field in spec.fields)
 
 
-def _kinds(spec: PartitionSpec, schema: Schema) -> list[PrimitiveType | None] | None:
-    """Return the types of a spec's values; None for a field whose type is not known any more."""
-    try:
-        fields = spec.partition_type(schema).fields
-    except ValueError:  # another engine has dropped a column that it is computed from
-        return None
-    return [it.field_type if isinstance(it.field_type, PrimitiveType) else None for it in fields]
+def _kinds(spec: PartitionSpec, schema: Schema) -> list[PrimitiveType | None]:
+    """Return the types of a spec's values; None for one that is computed from a column that another engine
+    has dropped.
+    """
+    kinds = (field.field_type for field in spec.partition_type(schema).fields)
+    return [it if isinstance(it, PrimitiveType) and not isinstance(it, UnknownType) else None for it in kinds]
 
 
 @lru_cache(maxsize=20_000)

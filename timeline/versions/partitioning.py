@@ -7,14 +7,15 @@ transform, in all specs of the table. All functions are pure.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataV2
-from pyiceberg.transforms import BucketTransform, TruncateTransform, VoidTransform
-from pyiceberg.types import IntegerType, NestedField
+from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform, VoidTransform
+from pyiceberg.types import IcebergType, IntegerType, NestedField
 
 from timeline import properties
 from timeline.errors import SchemaMismatchError, UnsupportedTableError
@@ -87,26 +88,52 @@ def last_partition_id(metadata: TableMetadataV2) -> int:
 
 
 def schema_of_spec(metadata: TableMetadataV2, spec: PartitionSpec) -> Schema:
-    """Return the newest schema that has the columns of a spec, in which its manifests are written: another
-    engine may have dropped one, and without its type a manifest has no place for the values that files have.
-    Those of a `void` transform are null, and an integer there is where the schema lacks its column.
+    """Return the schema in which the manifests of a spec are written: the table's own, and with it, optional
+    and of their newest types, the columns of the spec that another engine has dropped. Without their types a
+    manifest has no place for the values that files have.
 
-    UnsupportedTableError where no schema has the others any more.
+    UnsupportedTableError where no schema has such a column any more, and the type of a value depends on it.
     """
-    newest = sorted(metadata.schemas, key=lambda it: it.schema_id, reverse=True)
-    for fields in (spec.fields, _used(spec)):
-        sources = {field.source_id for field in fields}
-        for schema in (metadata.schema(), *newest):
-            if sources <= (known := schema.field_ids):
-                missing = {field.source_id for field in spec.fields} - known
-                nulls = (NestedField(it, f"dropped_{it}", IntegerType()) for it in sorted(missing))
-                return Schema(*schema.fields, *nulls, schema_id=schema.schema_id) if missing else schema
-    raise UnsupportedTableError(
-        f"another engine has removed the schemas that had all columns of partition spec {spec.spec_id}, by"
-        " which live files are partitioned, so their manifests cannot be written again; nothing was changed."
-        f" Rewrite these files there: {metadata.location}",
-        location=metadata.location,
-    )
+    dropped = _dropped_columns(metadata, spec)
+    if None in dropped.values():
+        raise UnsupportedTableError(
+            "another engine has removed the schemas that had all columns of partition spec"
+            f" {spec.spec_id}, by which live files are partitioned, so their manifests cannot be written"
+            f" again; nothing was changed. Rewrite these files there: {metadata.location}",
+            location=metadata.location,
+        )
+    schema, columns = metadata.schema(), []
+    for field_id, kind in dropped.items():
+        name = f"dropped_{field_id}"
+        while name in schema.column_names:
+            name += "_"
+        columns.append(NestedField(field_id, name, kind, required=False))
+    return Schema(*schema.fields, *columns, schema_id=schema.schema_id) if columns else schema
+
+
+def specs_without_types(metadata: TableMetadataV2) -> AbstractSet[int]:
+    """Return the ids of the specs whose manifests cannot be written, so that their files have to stay."""
+    specs = metadata.partition_specs
+    return {it.spec_id for it in specs if None in _dropped_columns(metadata, it).values()}
+
+
+def _dropped_columns(metadata: TableMetadataV2, spec: PartitionSpec) -> dict[int, IcebergType | None]:
+    """Return the columns of a spec that the table has no more, by field id, with their newest types; None
+    where no schema has one. A transform whose values are of one type, of whichever column, gets an integer.
+    """
+    ids = metadata.schema().field_ids
+    dropped = {field.source_id for field in spec.fields} - ids
+    newest = sorted(metadata.schemas, key=lambda it: it.schema_id, reverse=True) if dropped else ()
+    return {it: _newest_type(it, newest, spec) for it in sorted(dropped)}
+
+
+def _newest_type(field_id: int, schemas: Iterable[Schema], spec: PartitionSpec) -> IcebergType | None:
+    for schema in schemas:
+        if field_id in schema.field_ids:
+            return schema.find_type(field_id)
+    transforms = (field.transform for field in spec.fields if field.source_id == field_id)
+    depends = any(isinstance(it, IdentityTransform | TruncateTransform) for it in transforms)
+    return None if depends else IntegerType()
 
 
 def repartitioned_by(metadata: TableMetadataV2) -> str | None:

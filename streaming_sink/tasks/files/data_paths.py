@@ -39,11 +39,8 @@ def partition_path(key: PartitionKey, fields: Sequence[PartitionSource], schema:
     """
     parts = []
     for value, field in zip(key, fields, strict=True):
-        # A field may have lost its column, which another engine has dropped.
-        if value is None or not field.source:
-            text = "null" if value is None else str(value)
-        else:
-            text = _value_text(value, field.transform, source_type(schema, field.source))
+        kind = source_type(schema, field.source)
+        text = "null" if value is None else _value_text(value, field.transform, kind)
         part = f"{quote_plus(field.name, safe='')}={quote_plus(text, safe='')}"
         if len(part) > _LONGEST_NAME:
             part = part[: _LONGEST_NAME - 41] + "~" + sha1(part.encode()).hexdigest()

@@ -102,6 +102,7 @@ def execute_fill(job: WorkerJob, fill: Fill, attempt: int) -> Filled | FillSkipp
     not what the table says; any other failure is raised. Neither leaves a file, as far as the store can be
     reached.
     """
+    job = replace(job, partition_by=fill.partition_by)
     output = _NewFiles(job, fill, attempt)
     rows, path, deleted_rows = MergedRows(job), "", 0
     try:
@@ -141,8 +142,7 @@ class _NewFiles(CutFiles):
                 return rewritten_file_name(inputs[0].path, file_id, *number)
             return data_file_name(file_id, *number)
 
-        job = replace(self._job, partition_by=self._fill.partition_by)
-        path = new_data_path(job, self._fill.partition, name)
+        path = new_data_path(self._job, self._fill.partition, name)
         choice = DictionaryChoice(self._columns)
         file = DataFileWriter(self._job, self._columns, choice, path, self._fill.sorted_by)
         return GroupedFile(file, min(self._job.parquet.row_group_bytes, MERGE_GROUP_BYTES))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataV2, new_table_metadata
@@ -17,6 +18,8 @@ from pyiceberg.transforms import VoidTransform, parse_transform
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
     DateType,
+    DecimalType,
+    IcebergType,
     IntegerType,
     LongType,
     NestedField,
@@ -25,7 +28,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from tests.unit.timeline.world import BY_P, Audit, Lake, data_file
+from tests.unit.timeline.world import BY_P, Audit, Lake, OneFile, data_file, dropping
 from timeline import properties
 from timeline.changes.changes import Append, Replace
 from timeline.changes.row_deltas import RowDelta
@@ -37,6 +40,8 @@ from timeline.errors import (
     SchemaMismatchError,
     UnsupportedTableError,
 )
+from timeline.manifests.entries import added_entry
+from timeline.manifests.manifest_format import ReadBytes, encode_manifest
 from timeline.table import AlreadyCommitted, Committed
 from timeline.versions.partitioning import (
     describe_spec,
@@ -44,6 +49,7 @@ from timeline.versions.partitioning import (
     partitions_alike,
     repartitioned_by,
     schema_of_spec,
+    specs_without_types,
 )
 from timeline.versions.transactions import Transaction
 
@@ -188,44 +194,44 @@ def test_a_void_transform_of_another_engine_is_no_field() -> None:
     assert [(it.field_id, it.name) for it in new.fields] == [(1001, "at_day"), (1000, "region")]
 
 
-def without(metadata: TableMetadataV2, *sources: int, is_remembered: bool = True) -> TableMetadataV2:
-    """The metadata once another engine has dropped columns, and perhaps the schemas that had them."""
-    kept = (it for it in metadata.schema().fields if it.field_id not in sources)
-    now = Schema(*kept, schema_id=metadata.current_schema_id + 1)
-    schemas = [*metadata.schemas, now] if is_remembered else [now]
-    return metadata.model_copy(update={"schemas": schemas, "current_schema_id": now.schema_id})
+def without(metadata: TableMetadataV2, column: int, *, is_remembered: bool = True) -> TableMetadataV2:
+    return metadata.model_copy(update=dropping(metadata, column, is_remembered=is_remembered))
 
 
-def test_manifests_of_a_spec_are_written_in_the_newest_schema_that_has_its_columns() -> None:
+def kinds(metadata: TableMetadataV2, of: PartitionSpec) -> list[IcebergType]:
+    """The types of the values of a spec's manifests."""
+    return [it.field_type for it in of.partition_type(schema_of_spec(metadata, of)).fields]
+
+
+def test_manifests_of_a_spec_have_the_types_of_columns_that_are_gone() -> None:
     metadata = evolved(("2 identity", "3 day"), ("3 day",))
     one, other = metadata.partition_specs
     assert schema_of_spec(metadata, one) is metadata.schema()
     dropped = without(without(metadata, 4), 2)
-    assert schema_of_spec(dropped, one).schema_id == 1
+    assert kinds(dropped, one) == [StringType(), DateType()]
+    assert schema_of_spec(dropped, one).column_names == ["id", "at", "dropped_2"]
     assert schema_of_spec(dropped, other) is dropped.schema()
 
 
-def test_a_spec_whose_column_no_schema_has_is_refused_unless_all_its_values_are_null() -> None:
+def test_columns_that_are_left_have_their_present_types() -> None:
+    """One was widened after another had gone: no schema that has both has the type of new values."""
+    metadata = without(evolved(("2 identity", "1 identity")), 2)
+    wide = Schema(
+        NestedField(1, "id", DecimalType(20, 0)), NestedField(9, "dropped_2", LongType()), schema_id=7
+    )
+    metadata = metadata.model_copy(update={"schemas": [*metadata.schemas, wide], "current_schema_id": 7})
+    assert kinds(metadata, metadata.spec()) == [StringType(), DecimalType(20, 0)]
+
+
+def test_a_spec_whose_column_no_schema_has_is_refused_where_values_have_its_type() -> None:
     metadata = without(evolved(("2 identity", "3 day")), 2, is_remembered=False)
     region, day = metadata.spec().fields
+    assert specs_without_types(metadata) == {0}
     with pytest.raises(UnsupportedTableError, match="all columns of partition spec 0, by which"):
         schema_of_spec(metadata, metadata.spec())
-    gone = PartitionSpec(PartitionField(2, 1000, VoidTransform(), region.name), day)
-    kinds = [it.field_type for it in gone.partition_type(schema_of_spec(metadata, gone)).fields]
-    assert kinds == [IntegerType(), DateType()]
-
-
-def test_a_void_field_may_have_lost_its_column_before_the_spec_got_another_one() -> None:
-    """No schema has ever had both columns."""
-    metadata = without(evolved(("2 identity", "3 day")), 2)
-    later = Schema(*metadata.schema().fields, NestedField(9, "shop", StringType()), schema_id=7)
-    metadata = metadata.model_copy(update={"schemas": [*metadata.schemas, later], "current_schema_id": 7})
-    gone = PartitionField(2, 1000, VoidTransform(), "region")
-    shop = PartitionField(9, 1002, parse_transform("identity"), "shop")
-    spec = PartitionSpec(gone, shop, spec_id=1)
-    metadata = without(metadata, 9)
-    kinds = [it.field_type for it in spec.partition_type(schema_of_spec(metadata, spec)).fields]
-    assert kinds == [IntegerType(), StringType()]
+    for transform in (VoidTransform(), parse_transform("bucket[4]")):
+        gone = PartitionSpec(PartitionField(2, 1000, transform, region.name), day)
+        assert kinds(metadata, gone) == [IntegerType(), DateType()]
 
 
 def test_a_spec_is_described_as_the_option_spells_it() -> None:
@@ -319,10 +325,7 @@ def test_files_keep_the_partitions_of_a_column_that_another_engine_has_dropped()
     ones, two = [lake.file(p=1) for _ in range(2)], lake.file(p=2)
     lake.table.commit([Append((*ones, two))])
     lake.table.commit([asks(BUCKETS)])
-    dropped = without(lake.open().head.metadata, 2)
-    lake.change_metadata(
-        lambda _: {"schemas": dropped.schemas, "current_schema_id": dropped.current_schema_id}
-    )
+    lake.change_metadata(lambda metadata: dropping(metadata, 2))
     merge = Replace(frozenset(it.file_path for it in ones), (lake.merged(*ones),))
     lake.open().commit([merge])
     lake.open().commit([RowDelta((), (lake.deletes(two, 0, 3),))])
@@ -411,3 +414,35 @@ def test_a_lost_reply_is_no_second_spec() -> None:
     assert lake.open().head.number == 2
     stored = json.loads(lake.open().head.properties[properties.REPARTITIONED])
     assert stored == {"spec-id": 1, "app-id": "app"}
+
+
+def test_a_value_may_be_missing_where_its_column_may_not() -> None:
+    """The column is required, and the field has no transform any more, or lies in a struct that is null."""
+    region = NestedField(2, "region", StringType(), required=True)
+    place = NestedField(5, "place", StructType(region), required=False)
+    for columns, transform in (
+        (Schema(region), VoidTransform()),
+        (Schema(place), parse_transform("identity")),
+    ):
+        of = PartitionSpec(PartitionField(2, 1000, transform, "region"))
+        entry = added_entry(7, data_file("memory://t/data/a.parquet", 1, partition=Record(None)))
+        data, manifest = encode_manifest("memory://t/m", of, columns, 7, [entry], ManifestContent.DATA)
+        (read,) = manifest.fetch_manifest_entry(OneFile(ReadBytes("memory://t/m", data)))
+        assert (read.data_file.partition[0], manifest.partitions[0].contains_null) == (None, True)
+
+
+def test_files_whose_manifests_cannot_be_written_stay_and_the_table_takes_others() -> None:
+    """Another engine has dropped their column, and the schemas that had it. The policy would merge them."""
+    lake = Lake(table_properties={properties.MANIFEST_MIN_MERGE_COUNT: "2"})
+    olds = [lake.file(p=1) for _ in range(7)]
+    for old in olds:
+        lake.open().commit([Append((old,))])
+    lake.open().commit([asks(BUCKETS)])
+    lake.change_metadata(lambda metadata: dropping(metadata, 2, is_remembered=False))
+    for _ in range(12):
+        lake.open().commit([Append((bucketed(lake, 2),))])
+    manifests = Counter(it.partition_spec_id for it in lake.open().head.manifests)
+    assert (manifests[0], manifests[1] < 12) == (7, True)
+    with pytest.raises(UnsupportedTableError, match="all columns of partition spec 0"):
+        lake.open().commit([Replace(frozenset(it.file_path for it in olds), (lake.merged(*olds),))])
+    assert len(list(lake.open().head.live_files())) == 19

@@ -296,6 +296,16 @@ def change_metadata(table: Table, update: Callable[[TableMetadataV2], dict[str, 
     publish_version(table.log, table.head, build, lambda head, candidate: Standing.UNKNOWN)
 
 
+def dropping(metadata: TableMetadataV2, column: int, *, is_remembered: bool = True) -> dict[str, Any]:
+    """Return what another engine changes that drops a column, and perhaps all schemas that had it."""
+    kept = (it for it in metadata.schema().fields if it.field_id != column)
+    now = Schema(*kept, schema_id=metadata.current_schema_id + 1)
+    return {
+        "schemas": [*metadata.schemas, now] if is_remembered else [now],
+        "current_schema_id": now.schema_id,
+    }
+
+
 def data_file(
     location: str,
     rows: int,

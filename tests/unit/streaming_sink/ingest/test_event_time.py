@@ -43,3 +43,4 @@ def test_the_range_is_over_all_files_in_milliseconds(kind: PrimitiveType, unit: 
     assert event_time_of(schema, by_time, files[2:]) == ()
     assert event_time_of(schema, spec((1, IdentityTransform())), files) == ()
     assert event_time_of(schema, spec((2, MonthTransform())), files[:1]) == (3 * day, 9 * day)
+    assert event_time_of(Schema(schema.fields[0]), by_time, files) == (), "the column was dropped"

@@ -14,11 +14,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
-from planners import FileSizing
+from planners import ClusteringPolicy, FileSizing
 from planners.fills import FillPlan, PlannedFill
 from planners.folds import DELETE_FILES_AT_REST, PASSES_AT_REST
 from planners.model import TableFile, TablePartition
 from streaming_sink import history
+from streaming_sink.clustering.known_files import known_files
 from streaming_sink.reports.maintenance_report import FillReport
 from streaming_sink.table.spec import partition_sources, partition_spec
 from streaming_sink.tasks.files.delete_merging import DeleteMerge, DeletesMerged, NewDeletes, RunMerge
@@ -30,6 +31,7 @@ from streaming_sink.writing.planning import commit_sizes
 from tests.reports import lines, said
 from tests.sinks import flat_options
 from tests.unit.timeline.plans import joined_live
+from tests.unit.timeline.world import change_metadata, dropping
 from timeline.changes.changes import Append, Replace
 from timeline.changes.delete_merges import MergeDeletes
 from timeline.changes.row_deltas import RowDelta
@@ -180,6 +182,23 @@ def test_a_pass_takes_touched_partitions_and_no_file_that_is_reserved_or_unfit(t
     assert fill.partition == (0, EU)
     assert not {here[0], here[1]} & {file.path for file in fill.inputs}
     assert plan.most_small_files == 10
+
+
+@pytest.mark.parametrize("is_remembered", [True, False])
+def test_a_pass_leaves_files_that_no_manifest_can_list_anew(table, is_remembered):
+    """Another engine has dropped the column that they are partitioned by, and perhaps its schemas."""
+    _append(table, EU, 12)
+    change_metadata(table, lambda metadata: dropping(metadata, 1, is_remembered=is_remembered))
+    head = table.refresh()
+    assert plan_merges(head, [(0, EU)], _options(table), {}).is_empty is not is_remembered
+    policy = ClusteringPolicy(small_file_bytes=800 * KIB, target_file_bytes=900 * KIB)
+    known = known_files(head, policy, {}).files
+    why = {it.unfit for it in known}
+    assert (
+        why == {None}
+        if is_remembered
+        else all("partitioned by a column that all schemas have lost" in it for it in why)
+    )
 
 
 def _delete(table, file, *counts):

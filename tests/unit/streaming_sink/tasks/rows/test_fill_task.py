@@ -76,6 +76,20 @@ def test_the_rows_of_all_inputs_are_in_one_file_in_their_order(job):
     assert file.path.endswith("-fill-0-3-5.parquet")
 
 
+def test_files_of_an_older_spec_are_merged_by_its_columns_and_not_by_the_tables(job):
+    """The table is partitioned by a column that came later, which their files lack."""
+    inputs = tuple(_small(job, start, 100) for start in (0, 100))
+    shop = _field("shop", pa.string(), 3)
+    later = replace(
+        job, schema=SCHEMA.append(shop), partition_by=(PartitionSource("shop", ("shop",), "identity"),)
+    )
+    done = execute_fill(later, Fill(0, (1,), job.partition_by, inputs, ()), attempt=0)
+    assert [_ids(job, file) for file in done.files] == [list(range(200))]
+    missing = execute_fill(later, Fill(0, (1,), later.partition_by, inputs, ()), attempt=0)
+    assert isinstance(missing, FillSkipped)
+    assert missing.reason.startswith("a file to fill keeps a partition column only in its path: ")
+
+
 @pytest.mark.parametrize(("cuts", "rows"), [((250,), [250, 50]), ((100, 200), [100] * 3), ((), [300])])
 def test_a_file_ends_at_each_cut_and_the_last_has_the_rest(job, cuts, rows):
     inputs = tuple(_small(job, start, 100) for start in (0, 100, 200))
