@@ -25,9 +25,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.far_sources import _with_ids
-from streaming_sink.tasks.ingest.register_task import Registered, SourceToRegister, register
+from streaming_sink.tasks.ingest.register_task import SourceToRegister, register
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import FileIds, ParquetSettings, TaskBuckets, WorkerJob
+from streaming_sink.tasks.results import WrittenFile
 from tests.servers.launch import BUCKET, Server, ministack
 from tests.servers.proxy import Proxy
 from timeline.stores import _object_copies
@@ -90,7 +91,7 @@ def register_all(server: Server, schema: pa.Schema, folder: str, copies: bool) -
         started, before = time.perf_counter(), time.process_time()
         found = register(job, sources, wanted, 0)
         seconds, processor = time.perf_counter() - started, time.process_time() - before
-    made = [each.file.path for each in found if isinstance(each, Registered)]
+    made = [each.path for each in found if isinstance(each, WrittenFile)]
     assert len(made) == len(files)
     job.store.delete(job.store.relative(path) for path in made)
     return Figures("copied by the store" if copies else "sent", seconds, processor)

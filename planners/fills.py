@@ -46,7 +46,6 @@ from planners.folds import (
     why_worn,
 )
 from planners.model import TableFile, TablePartition, partition_of, sort_key
-from planners.printing import EXPLAINED_LINES, joined, table, uncounted
 from planners.shared_deletes import PlannedRunMerge, merges_of_runs, reached_by
 from planners.sizing import (
     FOLD_ABOVE,
@@ -112,34 +111,6 @@ class FillPlan:
     @property
     def is_empty(self) -> bool:
         return not self.fills and not self.delete_merges and not self.run_merges
-
-    def explain(self) -> str:
-        """Return the plan as aligned lines, a merge each with its reason."""
-        lines = table(
-            "<>>><",
-            ("partition", "files", "bytes", "new files", "why"),
-            (
-                (
-                    joined(it.partition.values),
-                    f"{len(it.inputs)}",
-                    f"{it.bytes:,}",
-                    f"{len(it.cuts) + 1}",
-                    it.reason,
-                )
-                for it in self.fills[:EXPLAINED_LINES]
-            ),
-        )
-        return "\n".join(
-            [f"fill plan: {len(self.fills):,} merges", *lines, *uncounted("merges", len(self.fills))]
-            + [
-                f"delete files: {len(it.deletes)} -> 1, {it.reason}: {it.file.path}"
-                for it in self.delete_merges[:EXPLAINED_LINES]
-            ]
-            + [
-                f"shared delete files: {len(it.deletes)} merged, {it.reason}: {joined(it.partition.values)}"
-                for it in self.run_merges[:EXPLAINED_LINES]
-            ]
-        )
 
 
 def plan_fills(

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from planners.printing import EXPLAINED_LINES, joined, table, uncounted
-
 PartitionKey = tuple[Hashable, ...]
 """The values of one table partition, one per field of the partition spec, after its transform; () for an
 unpartitioned table. Opaque to the planners: they only compare and print it."""
@@ -198,55 +196,6 @@ class InsertPlan:
     rows_per_new_file: int
     """The rows of a file in a partition that was not forecast, or beyond the last bucket."""
     max_file_bytes: int
-
-    def explain(self) -> str:
-        """Return the plan as aligned lines: each file with its verdict and the reason, then each bucket.
-
-        Filled files come before kept ones. Beyond `EXPLAINED_LINES` files or buckets the rest is only
-        counted, and a last line of that part says so.
-        """
-        filled = [decision for decision in self.decisions if decision.verdict is FillVerdict.FILLED]
-        kept = [decision for decision in self.decisions if decision.verdict is not FillVerdict.FILLED]
-        partitions = len({bucket.partition for bucket in self.buckets})
-        lines = [
-            f"insert plan: {sum(it.rows for it in self.buckets):,} rows, {len(self.buckets):,} buckets, "
-            f"{partitions:,} partitions, {len(filled):,} files filled, {len(kept):,} kept",
-            f"sizes: {self.bytes_per_row:,} bytes a row, {self.rows_per_new_file:,} rows a new file, "
-            f"{self.max_file_bytes:,} bytes at most",
-            "files:",
-        ]
-        lines += table(
-            "<<><<",
-            ("partition", "path", "bytes", "verdict", "why"),
-            (
-                (joined(it.partition), it.path, f"{it.bytes:,}", it.verdict.value, it.reason)
-                for it in (filled + kept)[:EXPLAINED_LINES]
-            ),
-        )
-        lines += uncounted("files", len(self.decisions))
-        lines.append("buckets:")
-        lines += table(
-            "<>>><",
-            ("partition", "bucket", "rows", "bytes", "what"),
-            (
-                (joined(it.partition), f"{at}", f"{it.rows:,}", f"{self._bytes(it):,}", self._what(it))
-                for at, it in enumerate(self.buckets[:EXPLAINED_LINES])
-            ),
-        )
-        lines += uncounted("buckets", len(self.buckets))
-        return "\n".join(lines)
-
-    def _bytes(self, bucket: Bucket) -> int:
-        return bucket.rows * self.bytes_per_row + (bucket.input_bytes if bucket.fills else 0)
-
-    def _what(self, bucket: Bucket) -> str:
-        if not bucket.inputs:
-            return "new file"
-        files = f"{len(bucket.inputs)} small {'file' if len(bucket.inputs) == 1 else 'files'}"
-        together = f"{files} of {bucket.input_bytes:,} bytes and {bucket.input_rows:,} rows"
-        if bucket.fills:
-            return f"merged with {together}, if {bucket.min_rows:,} rows or more come"
-        return f"new file; merged with {together} only if {bucket.min_rows:,} rows or more come"
 
 
 _NAN = float("nan")

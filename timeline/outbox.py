@@ -12,9 +12,11 @@ The order of a writer::
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
+
+from pyiceberg.manifest import DataFile
 
 from timeline.changes.outbox_changes import Deliver, RegisterMain, RetireMain
 from timeline.errors import CheckpointRegressionError, TableNotFoundError
@@ -77,6 +79,16 @@ def register_main(second: Table, main: Table) -> None:
     change = RegisterMain(main_uuid, location)
     if change.find_idleness(second.head) is None:
         second.commit([change])
+
+
+def undelivered_files(main: Table, second: Table) -> Iterator[DataFile]:
+    """Yield the files that the outbox of `main` names, and `second` does not have yet."""
+    own, its = str(main.head.metadata.table_uuid), str(second.head.metadata.table_uuid)
+    for app_id in outbox_apps(main.head.properties):
+        entry, done = main.head.outbox(app_id), second.head.transaction(delivery_app(own, app_id))
+        if entry is not None and (done is None or done.batch < entry.sequence):
+            for each in entry.deliveries:
+                yield from each.files if each.table_uuid == its else ()
 
 
 def deliver(main: Table, app_id: str, open_table: OpenTable) -> tuple[Delivered, ...]:
@@ -174,10 +186,15 @@ def retire_main(second: Table, main_uuid: str, open_table: OpenTable) -> None:
     location = mains_of(second.refresh().properties).get(main_uuid)
     if location is None:
         raise ValueError(f"no such table delivers into {second.store.location}: {main_uuid}")
-    try:
-        found = open_table(location)
-    except TableNotFoundError:
-        found = None
+    found = open_if_there(open_table, location)
     if found is not None and str(found.head.metadata.table_uuid) == main_uuid:
         raise ValueError(f"the table is there, and may still deliver; drop it first: {location}")
     second.commit([RetireMain(main_uuid)])
+
+
+def open_if_there(open_table: OpenTable, location: str) -> Table | None:
+    """Return the table at a location; None where there is none."""
+    try:
+        return open_table(location)
+    except TableNotFoundError:
+        return None

@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Snapshot
 from timeline import staging
 from timeline.changes.changes import Change
 from timeline.changes.ref_changes import Branch, RemoveRef, Rollback, Tag
-from timeline.retention.policy import cut_off, snapshot_version
+from timeline.retention.policy import cut_off, number_of, snapshot_version
 from timeline.table import Committed, Table
 from timeline.versions.head import Head
 from timeline.versions.staged import find_item_of_tag, wap_id_of
@@ -50,9 +50,9 @@ def roll_back(table: Table, to_version: int) -> RolledBack:
     for snapshot in table.head.main_snapshots():
         if snapshot.snapshot_id == target.snapshot_id:
             break
-        if _number(snapshot) < committed.version:
+        if number_of(snapshot) < committed.version:
             left.append(snapshot.snapshot_id)
-    return RolledBack(committed.version, _number(target), target.snapshot_id, tuple(left))
+    return RolledBack(committed.version, number_of(target), target.snapshot_id, tuple(left))
 
 
 def set_tag(table: Table, name: str, version: int | None = None) -> int:
@@ -111,9 +111,9 @@ def _refs_of(head: Head) -> str:
 
 def snapshot_at(head: Head, version: int) -> Snapshot:
     """Return the snapshot that main was at in a version. ValueError where it is not in the history."""
-    found = next((it for it in head.main_snapshots() if _number(it) <= version), None)
+    found = next((it for it in head.main_snapshots() if number_of(it) <= version), None)
     if found is None or version > head.number:
-        known = [_number(it) for it in head.main_snapshots()]
+        known = [number_of(it) for it in head.main_snapshots()]
         raise ValueError(
             f"the history has the versions from {min(known, default=head.number)} to {head.number}, and not"
             f" {version}: {head.metadata.location}"
@@ -137,8 +137,3 @@ def _kept_by_a_name(head: Head, version: int) -> Snapshot | None:
     return next(
         (it for it in reversed(before) if snapshot_version(it) == version and wap_id_of(it) is None), None
     )
-
-
-def _number(snapshot: Snapshot) -> int:
-    """Return the version of a snapshot; of another engine's in a catalog its sequence number."""
-    return snapshot_version(snapshot) or snapshot.sequence_number or 0

@@ -13,8 +13,8 @@ from pyspark.sql import functions as sf
 
 from planners.ingestion.buffering import PlannedItem
 from streaming_sink.reading.changes import changes_of
-from streaming_sink.reading.pieces import Piece
 from streaming_sink.table.sql_names import quoted
+from streaming_sink.tasks.files.change_task import ChangedRows
 from streaming_sink.zones.audit import Audit, StagedItem
 from streaming_sink.zones.errors import AuditFailedError
 from streaming_sink.zones.stored_zone import StoredZone
@@ -76,7 +76,7 @@ class Auditor:
 def rows_of(session: SparkSession, table: Table, staged: Snapshot) -> DataFrame:
     """Return the rows that a staged snapshot has added, in the table's columns."""
     added = [
-        Piece(
+        ChangedRows(
             snapshot_version(staged),
             staged.snapshot_id,
             staged.timestamp_ms,

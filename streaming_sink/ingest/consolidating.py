@@ -30,7 +30,6 @@ from streaming_sink.table.file_jobs import file_job
 from streaming_sink.table.planned_files import small_files
 from streaming_sink.tasks.ingest.consolidation_task import ConsolidationTask, Share
 from streaming_sink.tasks.ingest.profile_task import SourceProfile, SourceRejected
-from streaming_sink.tasks.ingest.register_task import Registered
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import delete_files
@@ -129,7 +128,7 @@ class Consolidating:
         name = f"{parts.options.location}: work item {item.number}"
         results = [each for task in run_tasks(self.session, name, tasks) for each in task]
         damaged = [each for each in results if isinstance(each, SourceRejected)]
-        written = WriteResult.of([it.file if isinstance(it, Registered) else it for it in results])
+        written = WriteResult.of(results)
         if damaged:
             _delete(parts.destination.store, written)
         return written, damaged

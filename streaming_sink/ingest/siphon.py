@@ -18,7 +18,7 @@ from streaming_sink.spark.interruption import brief_interruption
 from streaming_sink.spark.jobs import collect_results, described
 from streaming_sink.spark.settings import check_later_shuffles, safe_shuffle
 from streaming_sink.tasks import fast_workers
-from streaming_sink.tasks.ingest.stage_task import StagedFile, StageJob, StageTask
+from streaming_sink.tasks.ingest.stage_task import StageJob, StageTask
 from streaming_sink.zones.backlog import Backlog
 from streaming_sink.zones.records import Pushed
 from streaming_sink.zones.stored_zone import StoredZone
@@ -85,8 +85,7 @@ class Siphon:
         folder = f"staged/{run.app_id}/{batch_id:012}"
         job = StageJob(store, folder, fast_workers.is_enabled())
         with safe_shuffle(batch.sparkSession):
-            staged: list[StagedFile] = collect_results(batch, StageTask(job))
-        mine = [each.path for each in staged]
+            mine: list[str] = collect_results(batch, StageTask(job))
         if missing := self._zone.find(store.uri(path) for path in mine)[1]:
             raise StoreUnavailableError(
                 "a file that was staged just now is not there; keep other programs from deleting files below"

@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
 from streaming_sink.options.values.tables import AnyTable, as_table
-from streaming_sink.reading.pieces import Piece, changed_pieces
+from streaming_sink.reading.pieces import changed_pieces
 from streaming_sink.spark.jobs import map_in_arrow, parallelism
 from streaming_sink.table.arrow_types import arrow_schema, needs_field_ids
 from streaming_sink.table.conversions import spark_type
@@ -64,7 +64,7 @@ def changes(
     return changes_of(session, opened, changed_pieces(head, from_version, last, named_in))
 
 
-def changes_of(session: SparkSession, table: Table, changed: Sequence[Piece]) -> DataFrame:
+def changes_of(session: SparkSession, table: Table, changed: Sequence[ChangedRows]) -> DataFrame:
     """Return the rows of what versions of a table have changed. As `changes`; no row is read twice."""
     head = table.head
     rewriting = {it.snapshot_id for it in changed if it.whole and not it.added}
@@ -80,24 +80,11 @@ def changes_of(session: SparkSession, table: Table, changed: Sequence[Piece]) ->
     return _with_updates(rows, names)
 
 
-def _rows_of(session: SparkSession, table: Table, changed: Sequence[Piece]) -> DataFrame:
+def _rows_of(session: SparkSession, table: Table, changed: Sequence[ChangedRows]) -> DataFrame:
     head = table.head
-    pieces = [
-        ChangedRows(
-            it.location,
-            it.deletes,
-            it.added,
-            it.version,
-            it.snapshot_id,
-            it.committed_ms * 1000,
-            it.whole,
-            it.before,
-        )
-        for it in changed
-    ]
     fields = [spark.StructField(field.name, spark_type(field.field_type)) for field in head.schema.fields]
-    numbers = session.range(0, len(pieces), 1, max(1, min(len(pieces), 4 * parallelism(session))))
-    task = ChangeTask(table.store, pieces, arrow_schema(head.schema), needs_ids=needs_field_ids(head))
+    numbers = session.range(0, len(changed), 1, max(1, min(len(changed), 4 * parallelism(session))))
+    task = ChangeTask(table.store, changed, arrow_schema(head.schema), needs_ids=needs_field_ids(head))
     return map_in_arrow(numbers, task, spark.StructType([*fields, *_OF_THE_COMMIT]))
 
 

@@ -6,20 +6,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from streaming_sink.tasks.files.change_task import ChangedRows
 from timeline.errors import MissingMetadataError
 from timeline.manifests.contents import is_data
 from timeline.manifests.deletes import DeleteIndex, live_rows
 from timeline.manifests.entries import LiveFile, live_file
 from timeline.manifests.lookup import find_files
 from timeline.properties import ROLLED_BACK_TO
-from timeline.retention.policy import lineage, snapshot_version
+from timeline.retention.policy import lineage, number_of, snapshot_version
 from timeline.versions.head import Head
 from timeline.versions.version_file import stated_by
 
@@ -32,25 +33,6 @@ NamedIn = Callable[[str], Mapping[str, Sized]]
 """Returns the positions in a shared delete file, by the data files that it names."""
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Rows of one data file that one snapshot has added, or deleted."""
-
-    version: int
-    snapshot_id: int
-    committed_ms: int
-    location: str
-    added: bool
-    deletes: tuple[str, ...]
-    """Position-delete files."""
-    rows: int
-    """How many rows these are; at most, where `before` has some of them."""
-    whole: bool = True
-    """Whether these are all rows of the file but those that `deletes` name; else these alone."""
-    before: tuple[str, ...] = ()
-    """Position-delete files whose rows are none of these, though `deletes` name them too."""
-
-
 def changed_pieces(
     head: Head,
     first: int,
@@ -58,7 +40,7 @@ def changed_pieces(
     named_in: NamedIn,
     *,
     purges: bool = True,
-) -> list[Piece]:
+) -> list[ChangedRows]:
     """Return what the versions from `first` to `last` have changed, in their order; those of other engines
     too. A replace changes no row. `purges`: also what was deleted for the law.
 
@@ -68,21 +50,14 @@ def changed_pieces(
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in head.metadata.snapshots}
     of_main = lineage(head.metadata.current_snapshot_id, head.metadata.snapshots)
     main = sorted(of_main, key=lambda snapshot: snapshot.sequence_number or 0)
-    if main and first < version_of(main[0]) and _has_older(head, main[0]):
+    if main and first < number_of(main[0]) and _has_older(head, main[0]):
         raise ValueError(
-            f"the changes before version {version_of(main[0])} have expired with their snapshots; begin"
+            f"the changes before version {number_of(main[0])} have expired with their snapshots; begin"
             f" there, or keep snapshots for longer (retention): the first version asked for is {first}:"
             f" {head.metadata.location}"
         )
-    wanted = (it for it in main if first <= version_of(it) <= last and (purges or not _is_purge(it)))
+    wanted = (it for it in main if first <= number_of(it) <= last and (purges or not _is_purge(it)))
     return [piece for snapshot in wanted for piece in _pieces(head, snapshot, snapshots, named_in)]
-
-
-def version_of(snapshot: Snapshot) -> int:
-    """Return the version that a snapshot of main is part of: that of its commit, or, of another engine's in
-    a catalog, its sequence number.
-    """
-    return snapshot_version(snapshot) or snapshot.sequence_number or 0
 
 
 def _has_older(head: Head, oldest: Snapshot) -> bool:
@@ -103,16 +78,18 @@ def _is_purge(snapshot: Snapshot) -> bool:
 
 def _pieces(
     head: Head, snapshot: Snapshot, snapshots: Mapping[int, Snapshot], named_in: NamedIn
-) -> Iterator[Piece]:
+) -> Iterator[ChangedRows]:
     if snapshot.summary is None or snapshot.summary.operation not in _CHANGES:
         return
-    version = version_of(snapshot)
+    version = number_of(snapshot)
 
     is_ours = bool(snapshot_version(snapshot))
 
-    def piece(location: str, rows: int, deletes: Iterable[str], **kind: Any) -> Piece:
+    def piece(location: str, rows: int, deletes: Iterable[str], **kind: Any) -> ChangedRows:
         names, of = tuple(sorted(deletes)), snapshot
-        return Piece(version, of.snapshot_id, of.timestamp_ms, location, deletes=names, rows=rows, **kind)
+        return ChangedRows(
+            version, of.snapshot_id, of.timestamp_ms, location, deletes=names, rows=rows, **kind
+        )
 
     added: list[LiveFile] = []
     removed: list[LiveFile] = []
@@ -192,7 +169,7 @@ class _Before:
         if self._parent is None:
             if _has_older(self._head, self._snapshot):
                 raise ValueError(
-                    f"the snapshot before version {version_of(self._snapshot)} has expired, so that which"
+                    f"the snapshot before version {number_of(self._snapshot)} has expired, so that which"
                     " rows it deleted cannot be shown; begin after it, or keep snapshots for longer:"
                     f" {self._head.metadata.location}"
                 )
@@ -207,7 +184,7 @@ class _Before:
         """
         found = self._index.find(file)
         if any(it.content == DataFileContent.EQUALITY_DELETES for it in found):
-            raise _nameless(version_of(self._snapshot), file.location)
+            raise _nameless(number_of(self._snapshot), file.location)
         return found
 
     def names_near(self, location: str, delete: LiveFile) -> tuple[str, ...]:

@@ -12,9 +12,8 @@ import pyarrow as pa
 from streaming_sink.checks.quarantine_table import check_has_no_deletes
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.tasks.files.data_file_reader import open_data_file
-from timeline.outbox import delivery_app
+from timeline.outbox import undelivered_files
 from timeline.table import Table
-from timeline.versions.outbox import outbox_apps
 
 _COUNTED = (
     "row_id",
@@ -118,7 +117,7 @@ def quarantine_of(main: Table, quarantine: Table, samples: int) -> QuarantineDet
         waiting=len(times),
         replayed=replayed,
         of_other_tables=others,
-        undelivered=_undelivered(main, quarantine),
+        undelivered=sum(file.record_count for file in undelivered_files(main, quarantine)),
         oldest_ms=min(times, default=None),
         newest_ms=max(times, default=None),
         checks=tuple(
@@ -143,18 +142,6 @@ def _samples(quarantine: Table, row_ids: list[str]) -> tuple[QuarantinedRow, ...
         if len(found) == len(wanted):
             break
     return tuple(found[row_id] for row_id in row_ids)
-
-
-def _undelivered(main: Table, quarantine: Table) -> int:
-    """Return the rows in files that the table's outbox names and the quarantine does not have."""
-    own, its = str(main.head.metadata.table_uuid), str(quarantine.head.metadata.table_uuid)
-    rows = 0
-    for app_id in outbox_apps(main.head.properties):
-        entry, done = main.head.outbox(app_id), quarantine.head.transaction(delivery_app(own, app_id))
-        if entry is not None and (done is None or done.batch < entry.sequence):
-            files = (file for each in entry.deliveries if each.table_uuid == its for file in each.files)
-            rows += sum(file.record_count for file in files)
-    return rows
 
 
 def _rows(table: Table, *names: str) -> Iterator[tuple[Any, ...]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from timeline.stores.base import Store, paths_below
+from timeline.stores.base import Store, find_path
 
 
 def path_of(store: Store, location: str) -> str:
     """Return the path of a file below the table; of a file elsewhere its location."""
-    return next(iter(paths_below(store, [location])), location)
+    return find_path(store, location) or location
 
 
 def own_spelling(store: Store, location: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from streaming_sink.durations import Duration, duration
 from streaming_sink.options.values.tables import AnyTable, KnownTable, as_table
-from streaming_sink.reading.pieces import Piece, changed_pieces
+from streaming_sink.reading.pieces import changed_pieces
 from streaming_sink.removal.leftovers import LeftoverKind
 from streaming_sink.removal.matching import find_key_columns, is_own_key, matcher_of
 from streaming_sink.removal.report import PurgeReport
@@ -25,6 +25,7 @@ from streaming_sink.removal.tables import (
     undelivered,
 )
 from streaming_sink.removal.wanted import WantedKeys
+from streaming_sink.tasks.files.change_task import ChangedRows
 from streaming_sink.tasks.files.delete_files import read_deletes_in
 from timeline.changes.follow_changes import Follow, followed, following
 from timeline.changes.outbox_changes import PutOutbox
@@ -227,7 +228,7 @@ def skip_purges(log: Table, main: Table) -> None:
         return  # a stream has followed further
 
 
-def _missing(main: Table, after: int) -> list[Piece] | None:
+def _missing(main: Table, after: int) -> list[ChangedRows] | None:
     """Return what the versions after one have changed; None where that has expired, or cannot be shown."""
     main.refresh()
     named_in = partial(read_deletes_in, main.store)

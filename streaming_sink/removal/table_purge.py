@@ -26,7 +26,7 @@ from timeline.maintenance.expiry import check_files_may_go, expire_snapshots
 from timeline.maintenance.orphans import LEAST_AGE, remove_orphan_files
 from timeline.outbox import OpenTable
 from timeline.retention.deletions import DeletedKind, Deletions
-from timeline.retention.policy import commit_of, cut_off, lineage, snapshot_version
+from timeline.retention.policy import commit_of, cut_off, lineage, number_of
 from timeline.table import Committed, Table
 from timeline.versions.followed import followed_tags
 
@@ -267,7 +267,7 @@ def _reaching(left: Leftovers, *, planned: bool = False) -> list[Snapshot]:
 def _time_travel(left: Leftovers, *, planned: bool = False) -> tuple[int, int] | None:
     """Return the first and the last version of the snapshots that have to expire."""
     reaching = _reaching(left, planned=planned)
-    versions = [snapshot_version(each) or each.sequence_number or 0 for each in reaching]
+    versions = [number_of(each) for each in reaching]
     return (min(versions), max(versions)) if versions else None
 
 

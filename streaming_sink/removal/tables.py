@@ -17,7 +17,7 @@ from streaming_sink.removal.matching import (
 )
 from streaming_sink.removal.wanted import WantedKeys
 from timeline.errors import TableNotFoundError
-from timeline.outbox import OpenTable, delivery_app
+from timeline.outbox import OpenTable, undelivered_files
 from timeline.table import Table
 from timeline.versions.outbox import Delivery, outbox_apps, second_tables_of
 
@@ -94,14 +94,7 @@ def role_of(second: Table) -> str:
 
 def undelivered(main: Table, second: Table) -> set[str]:
     """Return the locations of files that the outbox of `main` names and `second` does not have yet."""
-    own, its = str(main.head.metadata.table_uuid), str(second.head.metadata.table_uuid)
-    found: set[str] = set()
-    for app_id in outbox_apps(main.head.properties):
-        entry, done = main.head.outbox(app_id), second.head.transaction(delivery_app(own, app_id))
-        if entry is not None and (done is None or done.batch < entry.sequence):
-            files = (file for each in entry.deliveries if each.table_uuid == its for file in each.files)
-            found.update(file.file_path for file in files)
-    return found
+    return {file.file_path for file in undelivered_files(main, second)}
 
 
 def _deliveries(main: Table, app_id: str) -> tuple[Delivery, ...]:

@@ -20,13 +20,14 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 from planners.model import InsertPlan, TablePartition
 from streaming_sink.options.table_options import options_of_second_table
 from streaming_sink.reading.changes import CHANGE_TYPE, changes_of
-from streaming_sink.reading.pieces import Piece, changed_pieces
+from streaming_sink.reading.pieces import changed_pieces
 from streaming_sink.reports.maintenance_report import DeliveryReport
 from streaming_sink.reports.reporting import hand_over
 from streaming_sink.seconds.second_table import open_or_create
 from streaming_sink.spark.jobs import parallelism
 from streaming_sink.spark.worker_failures import UnreadableFileError
 from streaming_sink.table.data_files import data_file
+from streaming_sink.tasks.files.change_task import ChangedRows
 from streaming_sink.tasks.files.delete_files import read_deletes_in
 from streaming_sink.tasks.job import FileIds
 from streaming_sink.tasks.results import delete_files
@@ -150,7 +151,7 @@ class ChangeLog:
         log: Table,
         uuid: str,
         after: int,
-        pieces: Sequence[Piece],
+        pieces: Sequence[ChangedRows],
     ) -> bool:
         """Append the rows of some versions; False where another process has appended some first."""
         began = perf_counter()
@@ -213,7 +214,7 @@ def _check_is_log(head: Head) -> None:
         )
 
 
-def _pieces(head: Head, after: int, named_in: Callable[[str], Mapping[str, Sized]]) -> list[Piece]:
+def _pieces(head: Head, after: int, named_in: Callable[[str], Mapping[str, Sized]]) -> list[ChangedRows]:
     """Return what the versions after one have changed, and no purge."""
     return changed_pieces(head, after + 1, head.number, named_in, purges=False)
 

@@ -31,9 +31,10 @@ from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.data_files import data_file
 from streaming_sink.table.parquet_properties import metrics_modes
 from streaming_sink.tasks.ingest.profile_task import ProfileJob, SourceProfile, profile
-from streaming_sink.tasks.ingest.register_task import Registered, SourceToRegister, register
+from streaming_sink.tasks.ingest.register_task import SourceToRegister, register
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import FileIds, ParquetSettings, TaskBuckets, WorkerJob
+from streaming_sink.tasks.results import WrittenFile
 from tests.readers.judges import assert_all_readers_agree
 from timeline.changes.changes import Append
 from timeline.changes.references import AllowReferences
@@ -97,7 +98,7 @@ def add(table: Table, path: Path, stays: bool = False) -> None:
         1 << 30,
     )
     results = register(job, SOURCES, [SourceToRegister(0, file, (), profiled.rows, stays)], 0)
-    made = [data_file(each.file, head.spec) for each in results if isinstance(each, Registered)]
+    made = [data_file(each, head.spec) for each in results if isinstance(each, WrittenFile)]
     assert len(made) == 1
     table.commit([Append(tuple(made))])
 

@@ -11,10 +11,10 @@ from typing import Any
 from unittest import mock
 
 from streaming_sink.options.values.tables import PathTable
-from streaming_sink.reading.pieces import Piece
 from streaming_sink.removal import purge as purging
 from streaming_sink.seconds import change_log
 from streaming_sink.seconds.change_log import ChangeLog, log_schema
+from streaming_sink.tasks.files.change_task import ChangedRows
 from streaming_sink.tasks.results import WrittenFile
 from tests.simulation.acting import TRIES, Body, think
 from tests.simulation.key_files import Change, keyed_schema
@@ -210,13 +210,13 @@ class Log:
     def _read_deletes_in(self, store: SimulatedStore, path: str) -> dict[str, frozenset[int]]:
         return dict(self.main.deletes.positions.get(path, {}))
 
-    def _changes_of(self, _: Any, main: Table, pieces: Sequence[Piece]) -> Any:
+    def _changes_of(self, _: Any, main: Table, pieces: Sequence[ChangedRows]) -> Any:
         """Return the rows of what versions have changed, which are read when they are written."""
         rows = SimpleNamespace(read=lambda: [token for piece in pieces for token in self._of(main, piece)])
         rows.coalesce = lambda _: rows
         return rows
 
-    def _of(self, main: Table, piece: Piece) -> Iterator[_Token]:
+    def _of(self, main: Table, piece: ChangedRows) -> Iterator[_Token]:
         rows = self.main.rows[piece.location]
         try:
             data = main.store.read(main.store.relative(piece.location)).data

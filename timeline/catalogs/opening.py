@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, TableAlreadyExistsError
+from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
 from pyiceberg.exceptions import NoSuchTableError as NotInCatalogError
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -129,7 +128,7 @@ def create_in_catalog(
     def create() -> Table:
         try:
             if create_namespace:
-                _create_namespace(catalog, identifier[:-1])
+                catalog.create_namespace_if_not_exists(identifier[:-1])
             catalog.create_table(identifier, schema, partition_spec=spec, properties=given)
         except TableAlreadyExistsError:
             pass  # another writer was first, or this one, whose answer was lost
@@ -155,8 +154,3 @@ def _find_ban_of_deletes(config: Mapping[str, object]) -> str:
     """Return why clients of a catalog delete no files, by what it says to them; "" where they may."""
     stated = str(config.get(_DELETE_ENABLED, "true"))
     return f"the catalog says {_DELETE_ENABLED}={stated}" if stated.lower() == "false" else ""
-
-
-def _create_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> None:
-    with suppress(NamespaceAlreadyExistsError):
-        catalog.create_namespace(namespace)

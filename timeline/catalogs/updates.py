@@ -17,7 +17,6 @@ from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
     AddSortOrderUpdate,
-    AssertCreate,
     AssertCurrentSchemaId,
     AssertDefaultSortOrderId,
     AssertDefaultSpecId,
@@ -25,19 +24,15 @@ from pyiceberg.table.update import (
     AssertLastAssignedPartitionId,
     AssertRefSnapshotId,
     AssertTableUUID,
-    AssignUUIDUpdate,
     RemovePropertiesUpdate,
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     SetCurrentSchemaUpdate,
-    SetDefaultSortOrderUpdate,
     SetDefaultSpecUpdate,
-    SetLocationUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
-    UpgradeFormatVersionUpdate,
 )
 
 from timeline import properties
@@ -60,7 +55,7 @@ class CatalogCommit(NamedTuple):
     updates: tuple[TableUpdate, ...]
 
 
-def catalog_commit(base: TableMetadataV2 | None, after: TableMetadataV2) -> CatalogCommit:
+def catalog_commit(base: TableMetadataV2, after: TableMetadataV2) -> CatalogCommit:
     """Return the updates that make `after` of `base`, and the requirements that protect them. Pure.
 
     The requirements hold the parent of the new snapshots, the schema and the spec that the files were checked
@@ -69,8 +64,6 @@ def catalog_commit(base: TableMetadataV2 | None, after: TableMetadataV2) -> Cata
     So a log on a catalog must let every commit move main, by an empty replace if nothing else does.
     ValueError for a difference that is not covered.
     """
-    if base is None:
-        return CatalogCommit((AssertCreate(),), tuple(_creation(after)))
     _check_is_covered(base, after)
     return CatalogCommit(tuple(_requirements(base, after)), tuple(_difference(base, after)))
 
@@ -95,19 +88,6 @@ def _is_met(requirement: TableRequirement, metadata: TableMetadata) -> bool:
     except CommitFailedException:
         return False
     return True
-
-
-def _creation(after: TableMetadataV2) -> Iterator[TableUpdate]:
-    yield AssignUUIDUpdate(uuid=after.table_uuid)
-    yield UpgradeFormatVersionUpdate(format_version=after.format_version)
-    yield AddSchemaUpdate(schema_=after.schema())
-    yield SetCurrentSchemaUpdate(schema_id=-1)
-    yield AddPartitionSpecUpdate(spec=after.spec())
-    yield SetDefaultSpecUpdate(spec_id=-1)
-    yield AddSortOrderUpdate(sort_order=after.sort_order())
-    yield SetDefaultSortOrderUpdate(sort_order_id=-1)
-    yield SetLocationUpdate(location=after.location)
-    yield SetPropertiesUpdate(updates=_kept_in_a_catalog(after))
 
 
 def _requirements(base: TableMetadataV2, after: TableMetadataV2) -> Iterator[TableRequirement]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 
 from timeline import properties
 from timeline.diagnosis.findings import Finding, count, damage, note, some, warning
-from timeline.errors import CorruptTableError, StoreUnavailableError, TableNotFoundError
-from timeline.outbox import OpenTable, delivery_app, find_loss
+from timeline.errors import CorruptTableError, StoreUnavailableError
+from timeline.outbox import OpenTable, delivery_app, find_loss, open_if_there
 from timeline.table import Table
 from timeline.versions.outbox import Delivery, OutboxEntry, mains_of, outbox_apps, outbox_of
 from timeline.versions.transactions import state_of
@@ -46,7 +45,7 @@ def check_main_tables(head: Version, open_table: OpenTable) -> Iterator[Finding]
         if location is None:
             continue
         try:
-            main = _open(open_table, location)
+            main = open_if_there(open_table, location)
         except _UNKNOWN as failure:
             yield _not_checked(location, failure)
             continue
@@ -65,7 +64,7 @@ def _check_delivery(
 ) -> Iterator[Finding]:
     main_uuid = str(head.metadata.table_uuid)
     try:
-        second = _open(open_table, delivery.location)
+        second = open_if_there(open_table, delivery.location)
         lost = None if second is None else find_loss(second, main_uuid, delivery)
         if second is None or lost is not None:
             yield _undeliverable(app_id, delivery, lost or "there is no table")
@@ -116,12 +115,6 @@ def _find_missing(second: Table, delivery: Delivery) -> list[str]:
         except FileNotFoundError:
             missing.append(file.file_path)
     return missing
-
-
-def _open(open_table: OpenTable, location: str) -> Table | None:
-    with suppress(TableNotFoundError):
-        return open_table(location)
-    return None
 
 
 def _rows(delivery: Delivery) -> str:

@@ -18,7 +18,7 @@ from timeline.manifests.entries import LiveFile
 from timeline.manifests.manifests import ManifestFiles
 from timeline.manifests.packed import PackedFiles
 from timeline.retention.path_index import PathIndex
-from timeline.stores.base import Store
+from timeline.stores.base import Store, find_path
 from timeline.versions.tombstones import tombstones_of
 from timeline.versions.version_file import Version
 from timeline.versions.work_items import STAGED_TAG_PREFIX
@@ -234,10 +234,7 @@ class Reachable:
 
     def _path(self, location: str) -> str:
         """Return the path of a location; that of a file by reference is returned as it is."""
-        try:
-            return self.store.relative(location)
-        except ValueError:
-            return location
+        return find_path(self.store, location) or location
 
 
 def staged_tags(head: Version) -> dict[int, str]:

@@ -25,7 +25,7 @@ from timeline.errors import CorruptTableError, TableNotFoundError, UnsupportedTa
 from timeline.features import check_features_are_known
 from timeline.maintenance.expiry import check_files_may_go
 from timeline.manifests.copies import copy_path
-from timeline.outbox import OpenTable
+from timeline.outbox import OpenTable, open_if_there
 from timeline.retention.deletions import DeletedKind, Deletion, Deletions
 from timeline.retention.expired import pending_notes, read_expiry_note
 from timeline.retention.path_index import PathIndex
@@ -232,11 +232,7 @@ def locations_in_outboxes(main: Table) -> Iterator[str]:
 
 
 def _open(second: Head, main_uuid: str, location: str, open_table: OpenTable) -> Table:
-    found: Table | None
-    try:
-        found = open_table(location)
-    except TableNotFoundError:
-        found = None
+    found = open_if_there(open_table, location)
     if found is None or str(found.head.metadata.table_uuid) != main_uuid:
         raise TableNotFoundError(
             f"table {main_uuid} delivers into this one and is not at its location, so that reachability"

@@ -17,7 +17,7 @@ from timeline import names
 from timeline.clock import Environment
 from timeline.errors import StoreUnavailableError
 from timeline.plans.plan_file import Plan
-from timeline.stores.base import Created, Store
+from timeline.stores.base import Created, Store, read_if_there
 
 _LOG = logging.getLogger("streaming_sink.timeline")
 
@@ -48,7 +48,7 @@ class Claim:
             if "cancelled" in others or "completed" in others or others.get("inflight", 0) > self.number:
                 return False
             path = names.inflight_path(self.plan_id, self.number)
-            if _executor(_content(self.store, path)) not in (None, self.executor):
+            if _executor(read_if_there(self.store, path)) not in (None, self.executor):
                 return False
             self._beats += 1
             self.store.overwrite(path, claim_bytes(self.executor, self._beats))
@@ -60,7 +60,7 @@ class Claim:
         """Delete the claim, if it is still this executor's, so that others may claim at once. Best effort."""
         path = names.inflight_path(self.plan_id, self.number)
         try:
-            if _executor(_content(self.store, path)) == self.executor:
+            if _executor(read_if_there(self.store, path)) == self.executor:
                 self.store.delete([path])
         except StoreUnavailableError as failure:
             _LOG.warning("plan %s stays claimed until its claim is abandoned: %s", self.plan_id, failure)
@@ -79,7 +79,7 @@ class Watch:
 
     def is_abandoned(self, store: Store, plan_id: str, claim: int) -> bool:
         """Read a plan's claim. Return True once its content has been the same for `patience_seconds`."""
-        content = _content(store, names.inflight_path(plan_id, claim))
+        content = read_if_there(store, names.inflight_path(plan_id, claim))
         now = self.environment.monotonic()
         seen = self._seen.get(plan_id)
         if seen is None or seen[:2] != (claim, content):
@@ -122,7 +122,7 @@ def take_claim(store: Store, plan_id: str, plan: Plan, number: int, executor: st
     """
     path = names.inflight_path(plan_id, number)
     outcome = store.create(path, claim_bytes(executor, 0))
-    if not isinstance(outcome, Created) and _executor(_content(store, path)) != executor:
+    if not isinstance(outcome, Created) and _executor(read_if_there(store, path)) != executor:
         return None
     return Claim(plan_id, plan, number, executor, store)
 
@@ -147,7 +147,7 @@ def all_instants(store: Store, kind: str) -> dict[str, dict[str, int]]:
 
 def holder_of(store: Store, plan_id: str, claim: int) -> str | None:
     """Return which executor has a claim; None where it was deleted, has failed, or cannot be read."""
-    return _executor(_content(store, names.inflight_path(plan_id, claim)))
+    return _executor(read_if_there(store, names.inflight_path(plan_id, claim)))
 
 
 def claim_bytes(executor: str, beats: int) -> bytes:
@@ -161,10 +161,3 @@ def _executor(content: bytes | None) -> str | None:
     except ValueError:
         return None
     return str(stored.get("executor")) if isinstance(stored, dict) else None
-
-
-def _content(store: Store, path: str) -> bytes | None:
-    try:
-        return store.read(path).data
-    except FileNotFoundError:
-        return None

@@ -30,7 +30,7 @@ from timeline.retention.expired import Note, Pending, SnapshotRecord, pending_no
 from timeline.retention.mirrored import held_versions, notes_of_mirrors
 from timeline.retention.policy import SAFE_DISTANCE, lineage, snapshot_version
 from timeline.retention.reachability import find_unreached
-from timeline.stores.base import Store
+from timeline.stores.base import Store, find_path
 from timeline.versions.head import Head
 
 _LOG = logging.getLogger("streaming_sink.timeline")
@@ -225,12 +225,12 @@ def find_garbage(
     garbage = [
         Deletion(path, kind, size, why)
         for location, kind, size in found
-        if (path := _path(files.store, location)) is not None
+        if (path := find_path(files.store, location)) is not None
     ]
     return garbage + [
         Deletion(path, DeletedKind.MANIFEST_LIST, None, why)
         for location in lists
-        if (path := _path(files.store, location)) is not None
+        if (path := find_path(files.store, location)) is not None
     ]
 
 
@@ -287,11 +287,3 @@ def _spare(
             found = contents(manifest)
             for location in () if found is None else found.files:
                 removed.pop(location, None)
-
-
-def _path(store: Store, location: str) -> str | None:
-    """Return the path of a location below the table; None for a file by reference, which stays (R28)."""
-    try:
-        return store.relative(location)
-    except ValueError:
-        return None

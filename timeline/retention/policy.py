@@ -107,6 +107,11 @@ def snapshot_version(snapshot: Snapshot) -> int:
     return int(stated_by(snapshot).get(properties.VERSION, 0))
 
 
+def number_of(snapshot: Snapshot) -> int:
+    """Return the version of a snapshot; of another engine's in a catalog its sequence number."""
+    return snapshot_version(snapshot) or snapshot.sequence_number or 0
+
+
 def commit_of(snapshot: Snapshot) -> Hashable:
     """Return what the snapshots of one commit have in common. A commit of another engine has one."""
     stated = stated_by(snapshot)

@@ -18,7 +18,7 @@ from timeline.errors import MissingMetadataError
 from timeline.manifests.manifests import ManifestFiles
 from timeline.retention.deletions import DeletedKind, Deletion
 from timeline.retention.expired import Note, SnapshotRecord
-from timeline.stores.base import Store
+from timeline.stores.base import Store, find_path
 from timeline.versions.head import Head
 
 
@@ -47,7 +47,7 @@ def find_unreached(
     of_head = {it.manifest_path for it in _by_path(store, live.values()).values()}
     for manifest in files.ahead(needed.values(), copies=False) if sizes else ():
         for location in _read_live(files, manifest, must_exist=manifest.manifest_path in of_head):
-            sizes.pop(_relative(store, location) or "", None)
+            sizes.pop(find_path(store, location) or "", None)
     why = f"no snapshot reaches it since version {max(note.version for note in notes)}"
     lists = {own_path(store, location) for location in expired.keys() - live.keys() - leaving.keys()}
     return [
@@ -63,7 +63,7 @@ def find_unreached(
 
 def own_path(store: Store, location: str) -> str | None:
     """Return the path of a file that this protocol wrote below the table; None for all others, which stay."""
-    path = _relative(store, location)
+    path = find_path(store, location)
     return None if path is None or names.written_id(path) is None else path
 
 
@@ -80,7 +80,7 @@ def _find_lists(files: ManifestFiles, locations: Iterable[str]) -> dict[str, Seq
 def _by_path(store: Store, lists: Iterable[Sequence[ManifestFile]]) -> dict[str, ManifestFile]:
     """Return manifests by their paths below the table, as engines spell one location in several ways."""
     return {
-        _relative(store, manifest.manifest_path) or manifest.manifest_path: manifest
+        find_path(store, manifest.manifest_path) or manifest.manifest_path: manifest
         for manifests in lists
         for manifest in manifests
     }
@@ -100,10 +100,3 @@ def _read_live(files: ManifestFiles, manifest: ManifestFile, *, must_exist: bool
         )
     live = (entry for entry in entries or () if entry.status != ManifestEntryStatus.DELETED)
     return (entry.data_file.file_path for entry in live)
-
-
-def _relative(store: Store, location: str) -> str | None:
-    try:
-        return store.relative(location)
-    except ValueError:
-        return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
@@ -186,9 +186,8 @@ def open_by_name(store: Store, uri: str) -> BinaryIO:
 
     FileNotFoundError if there is none; ValueError for a name of another kind of store.
     """
-    try:
-        path = store.relative(uri)
-    except ValueError:
+    path = find_path(store, uri)
+    if path is None:
         folder, _, name = uri.rpartition("/")
         return store.at(folder or "/").open_input(name)
     return store.open_input(path)
@@ -198,11 +197,15 @@ def paths_below(store: Store, uris: Iterable[str]) -> list[str]:
     """Return the paths of those of the files that lie below the store's location. What lies elsewhere is not
     the table's own, and is never deleted by it (R28).
     """
-    paths = []
-    for uri in uris:
-        with suppress(ValueError):
-            paths.append(store.relative(uri))
-    return paths
+    return [path for uri in uris if (path := find_path(store, uri)) is not None]
+
+
+def find_path(store: Store, uri: str) -> str | None:
+    """Return the path of a file below the store's location, None where it lies elsewhere."""
+    try:
+        return store.relative(uri)
+    except ValueError:
+        return None
 
 
 class DiscardedOnFailure(io.IOBase):

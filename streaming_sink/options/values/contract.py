@@ -147,11 +147,5 @@ class SchemaContract(Value):
         """Whether the table's partitioning becomes the one that is asked for."""
         return self.partitioning == "evolve"
 
-    @property
-    def evolves(self) -> bool:
-        """Whether a batch may change the table's schema."""
-        every = (self, *self.columns.values())
-        return any("add" in (each.new_columns, each.new_fields) or each.widening == "widen" for each in every)
-
 
 STRICT = SchemaContract.strict()

@@ -17,19 +17,21 @@ from timeline.stores.base import Store
 
 @dataclass(frozen=True, slots=True)
 class ChangedRows:
-    """Rows of one data file, and what every one of them gets beside its own columns."""
+    """Rows of one data file that one snapshot has added, or deleted."""
 
-    location: str
-    deletes: tuple[str, ...]
-    added: bool
-    """Whether the rows are new, or deleted."""
     version: int
     snapshot_id: int
-    committed_micros: int
+    committed_ms: int
+    location: str
+    added: bool
+    deletes: tuple[str, ...]
+    """Position-delete files."""
+    rows: int
+    """How many rows these are; at most, where `before` has some of them."""
     whole: bool = True
-    """Whether these are all rows of the file but those that the deletes name; else these alone."""
+    """Whether these are all rows of the file but those that `deletes` name; else these alone."""
     before: tuple[str, ...] = ()
-    """Delete files whose rows are none of these."""
+    """Position-delete files whose rows are none of these, though `deletes` name them too."""
 
 
 class ChangeTask:
@@ -68,7 +70,9 @@ def _described(rows: pa.RecordBatch, piece: ChangedRows) -> pa.RecordBatch:
         "_change_type": pa.scalar("INSERT" if piece.added else "DELETE"),
         "_commit_version": pa.scalar(piece.version, pa.int64()),
         "_commit_snapshot_id": pa.scalar(piece.snapshot_id, pa.int64()),
-        "_commit_timestamp": pa.scalar(piece.committed_micros, pa.int64()).cast(pa.timestamp("us", "UTC")),
+        "_commit_timestamp": pa.scalar(piece.committed_ms, pa.timestamp("ms", "UTC")).cast(
+            pa.timestamp("us", "UTC")
+        ),
     }
     columns = [*rows.columns, *(pa.repeat(value, rows.num_rows) for value in of_each.values())]
     return pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, *of_each])

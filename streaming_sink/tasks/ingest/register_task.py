@@ -52,13 +52,6 @@ class SourceToRegister:
     """Whether it becomes a data file where it is, by reference, and is not copied."""
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """A registered file: a data file that has the bytes of a source file."""
-
-    file: WrittenFile
-
-
 class RegisterTask:
     """The function that Spark runs for some of the files of a work item."""
 
@@ -72,18 +65,18 @@ class RegisterTask:
 
 def register(
     job: WorkerJob, sources: Sources, files: Iterable[SourceToRegister], attempt: int
-) -> list[TaskResult | Registered | SourceRejected]:
-    """Copy each file that does not stay to a closed, durable data file, and return what was made.
+) -> list[TaskResult | SourceRejected]:
+    """Copy each file that does not stay to a closed, durable data file, and return the registered files.
 
     The rows of a file are read once, and written nowhere: a file with damaged pages, text that is not UTF-8,
     or other rows than its footer states is no file of a table, and is returned as rejected.
     """
     started, rows = time.perf_counter(), 0
     columns = leaves(job.schema)
-    results: list[TaskResult | Registered | SourceRejected] = []
+    results: list[TaskResult | SourceRejected] = []
     for source in files:
         try:
-            results.append(Registered(_register(job, columns, sources, source, attempt)))
+            results.append(_register(job, columns, sources, source, attempt))
             rows += source.rows
         except SourceFileError as failure:
             results.append(SourceRejected(source.number, str(failure)))

@@ -27,15 +27,6 @@ class StageJob:
     fast_workers: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class StagedFile:
-    """A closed, durable file."""
-
-    path: str
-    """Below the zone."""
-    rows: int
-
-
 class StageTask:
     """The function that `DataFrame.mapInArrow` runs in each task of a batch."""
 
@@ -47,11 +38,11 @@ class StageTask:
         yield encode_results(stage(self._job, batches))
 
 
-def stage(job: StageJob, batches: Iterable[pa.RecordBatch]) -> list[StagedFile]:
-    """Write the rows to files of their own names, and return these. A task that fails leaves files that
-    no commit names.
+def stage(job: StageJob, batches: Iterable[pa.RecordBatch]) -> list[str]:
+    """Write the rows to closed, durable files of their own names, and return their paths below the zone. A
+    task that fails leaves files that no commit names.
     """
-    staged: list[StagedFile] = []
+    staged: list[str] = []
     held: list[pa.RecordBatch] = []
     for batch in batches:
         if batch.num_rows:
@@ -62,10 +53,10 @@ def stage(job: StageJob, batches: Iterable[pa.RecordBatch]) -> list[StagedFile]:
     return [*staged, _write(job, held)] if held else staged
 
 
-def _write(job: StageJob, batches: list[pa.RecordBatch]) -> StagedFile:
+def _write(job: StageJob, batches: list[pa.RecordBatch]) -> str:
     file_id = SYSTEM.new_id(time.time_ns() // 1_000_000)
     path = f"{job.folder}/{file_id}.parquet"
     table = pa.Table.from_batches(batches)
     with job.store.open_output(path) as output:
         pq.write_table(table, output, compression="zstd", write_page_checksum=True)
-    return StagedFile(path, table.num_rows)
+    return path

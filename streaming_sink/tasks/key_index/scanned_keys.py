@@ -18,7 +18,7 @@ from streaming_sink.tasks.keys.scanning import (
     find_in_file,
     scan_keys,
 )
-from timeline.stores.base import Store
+from timeline.stores.base import Store, find_path
 
 KEPT_BYTES = 64 * 1024 * 1024
 """Of hashes, positions and sequences that a process keeps: two million rows. Files that no run of an index
@@ -74,7 +74,9 @@ class ScannedKeys:
                 known = self._known.get(name)
             if known is None:
                 file = name[1]
-                if not _is_below(store, file) or not self._make_room(file.rows * row_bytes, asked):
+                if find_path(store, file.location) is None or not self._make_room(
+                    file.rows * row_bytes, asked
+                ):
                     return find_in_file(store, file, columns, probe, wanted)
                 known = list(scan_keys(store, file, columns))
                 self._keep(name, known, asked)
@@ -101,14 +103,6 @@ class ScannedKeys:
             with self._lock:
                 self._known[name] = entries
                 self._bytes += size
-
-
-def _is_below(store: Store, file: KeyedFile) -> bool:
-    try:
-        store.relative(file.location)
-    except ValueError:
-        return False
-    return True
 
 
 SCANNED_KEYS = ScannedKeys()

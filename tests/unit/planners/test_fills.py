@@ -131,7 +131,6 @@ def test_partitions_are_planned_each_for_itself() -> None:
         ((0, ("eu",)), 9),
     ]
     assert plan.most_small_files == 9
-    assert plan.explain().splitlines()[0] == "fill plan: 2 merges"
 
 
 @given(st.lists(st.integers(1, 13 * MIB - 1), max_size=40), st.randoms(use_true_random=False))

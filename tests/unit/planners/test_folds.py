@@ -115,7 +115,6 @@ def test_of_nine_delete_files_those_are_merged_that_repay_it_best() -> None:
     [merge] = plan.delete_merges
     assert [it.rows for it in merge.deletes] == [1] * 5, "one of 2 repays less"
     assert merge.reason == "9 delete files of one data file"
-    assert plan.explain().splitlines()[-1] == "delete files: 5 -> 1, 9 delete files of one data file: a"
 
 
 def test_equal_delete_files_are_merged_into_one() -> None:

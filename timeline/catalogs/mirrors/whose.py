@@ -5,7 +5,7 @@ from __future__ import annotations
 from timeline import properties
 from timeline.errors import MirrorForkedError
 from timeline.names import version_number, version_path
-from timeline.stores.base import Store
+from timeline.stores.base import Store, find_path
 from timeline.versions.head import Head
 from timeline.versions.past import find_uuid
 
@@ -30,10 +30,7 @@ def check_is_of(mirror: str, store: Store, head: Head, place: str, known: tuple[
 
 def find_version(mirror: str, store: Store, place: str) -> int:
     """Return which version file of the folder a place is. MirrorForkedError where it is none."""
-    try:
-        path = store.relative(place)
-    except ValueError:
-        path = ""
+    path = find_path(store, place) or ""
     number = version_number(path)
     if place and number is not None and path == version_path(number):
         return number

@@ -164,7 +164,7 @@ def test_a_file_along_a_curve_is_not_filled_though_it_names_no_sort_order(table)
     table.commit([Append((_file(table, name),))])
     plan = plan_batch(table.head, 0, (Arrival((), 10),), FILLING, 2, Experience()).plan
     assert [bucket.inputs for bucket in plan.buckets] == [()]
-    assert "carries a sort order" in plan.explain()
+    assert [it.reason for it in plan.decisions] == ["carries a sort order"]
 
 
 def test_a_file_that_a_plan_reserves_is_not_filled(table):

@@ -21,8 +21,9 @@ from streaming_sink.tasks.ingest.profile_task import (
     profile,
 )
 from streaming_sink.tasks.ingest.read_task import ReadJob, read_share
-from streaming_sink.tasks.ingest.register_task import Registered, SourceToRegister, register
+from streaming_sink.tasks.ingest.register_task import SourceToRegister, register
 from streaming_sink.tasks.ingest.sources import Sources
+from streaming_sink.tasks.results import WrittenFile
 from tests.unit.streaming_sink.ingest.test_tasks import field, job
 from timeline.stores import open_store
 
@@ -124,7 +125,7 @@ def test_between_its_profile_and_its_registration(
     results: list[object] = [*register(job(tmp_path, SCHEMA), SOURCES, wanted, 0)]
     ((number, reason),) = told_of(results)
     assert (number, told in reason) == (1, True)
-    assert len([each for each in results if isinstance(each, Registered)]) == 1
+    assert len([each for each in results if isinstance(each, WrittenFile)]) == 1
 
 
 @CHANGES

@@ -17,7 +17,7 @@ from planners.sizing import FileSizing
 from streaming_sink.ingest.registering import Registering
 from streaming_sink.tasks.ingest import profile_task, register_task
 from streaming_sink.tasks.ingest.profile_task import ProfileJob, SourceProfile, SourceRejected, profile
-from streaming_sink.tasks.ingest.register_task import Registered, SourceToRegister, register
+from streaming_sink.tasks.ingest.register_task import SourceToRegister, register
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import FileIds, ParquetSettings, PartitionSource, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import WrittenFile
@@ -80,7 +80,7 @@ def registered(folder: Path, path: Path, *partition_by: PartitionSource) -> Sequ
 
 
 def made(results: Sequence[object]) -> WrittenFile:
-    (found,) = (each.file for each in results if isinstance(each, Registered))
+    (found,) = (each for each in results if isinstance(each, WrittenFile))
     return found
 
 

@@ -13,7 +13,6 @@ from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
     AddSnapshotUpdate,
-    AssertCreate,
     SetSnapshotRefUpdate,
     update_table_metadata,
 )
@@ -130,15 +129,6 @@ def test_a_commit_is_refused_on_any_other_base(changed: dict[str, Any]) -> None:
     moved = before.model_copy(update=changed)
     with pytest.raises(CommitFailedException):
         applied(moved, commit)
-
-
-def test_a_creation_asserts_that_there_is_no_table_and_leaves_out_the_guards() -> None:
-    lake = Lake()
-    commit = catalog_commit(None, lake.table.head.metadata)
-    assert commit.requirements == (AssertCreate(),)
-    stated = next(each.updates for each in commit.updates if each.action == "set-properties")
-    assert not {properties.GC_ENABLED, properties.METADATA_PATH, properties.PROBED_STORES} & stated.keys()
-    assert stated[properties.VERSION] == "1"
 
 
 def test_a_schema_that_grows_is_added_and_made_the_current_one() -> None:
