@@ -30,7 +30,7 @@ from timeline.manifests.entries import DeleteFile, added_entry
 from timeline.manifests.manifests import ManifestFiles
 from timeline.manifests.stated_files import state_files
 from timeline.versions.head import Head
-from timeline.versions.partitioning import schema_of_spec
+from timeline.versions.partitioning import schemas_of_spec
 
 
 class SnapshotWriter(Protocol):
@@ -83,8 +83,9 @@ class AppendWriter:
             stated = state_files(content, files, self.intent.open_below_bytes)
             path, spec = names.manifest_path(file_id, stated), head.metadata.specs()[spec_id]
             entries = [added_entry(snapshot_id, file) for file in files]
+            schema, stated = schemas_of_spec(head.metadata, spec)
             manifest = self.manifest_files.write_manifest(
-                path, spec, schema_of_spec(head.metadata, spec), snapshot_id, entries, content
+                path, spec, schema, snapshot_id, entries, content, stated
             )
             manifests.append(manifest)
             written[manifest.manifest_path] = files

@@ -43,7 +43,7 @@ from timeline.manifests.manifest_policy import (
     pack,
 )
 from timeline.manifests.stated_files import is_open, state_files, stated_files
-from timeline.versions.partitioning import schema_of_spec, specs_without_types
+from timeline.versions.partitioning import schemas_of_spec, specs_without_types
 
 _LONG_LIST = 4
 """A list is long that has so many times the manifests of one merge, beside those that no merge takes."""
@@ -206,7 +206,7 @@ class Rewrite:
         """
         draft, metadata = self.draft, self.draft.head.metadata
         spec = metadata.specs()[spec_id]
-        schema = schema_of_spec(metadata, spec)
+        schema, stated = schemas_of_spec(metadata, spec)
         packed = pack(live, self._is_open, lambda entry: entry_partition(entry.data_file)) or [[]]
         if self.apart and live and gone:
             packed = [*packed, gone]
@@ -216,7 +216,9 @@ class Rewrite:
         for entries in packed:
             alive = [it.data_file for it in entries if it.status != ManifestEntryStatus.DELETED]
             path = names.manifest_path(draft.new_id(), state_files(content, alive, self.open_below_bytes))
-            manifest = draft.manifest_files.write_manifest(path, spec, schema, snapshot_id, entries, content)
+            manifest = draft.manifest_files.write_manifest(
+                path, spec, schema, snapshot_id, entries, content, stated
+            )
             written.append((manifest, entries))
         return written
 

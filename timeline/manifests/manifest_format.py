@@ -68,13 +68,17 @@ def encode_manifest(
     snapshot_id: int,
     entries: Iterable[ManifestEntry],
     content: ManifestContent = ManifestContent.DATA,
+    stated: Schema | None = None,
 ) -> tuple[bytes, ManifestFile]:
     """Return the bytes of a manifest with these entries, status included, and its entry in a list. In one of
-    delete files each is a `DeleteFile`.
+    delete files each is a `DeleteFile`. `stated`: the schema of the table that the header has, where `schema`
+    has columns that the table has no more; ClickHouse refuses a table with two schemas of one id.
     """
     output = WrittenBytes(location)
     kind = DeleteManifestWriter if content == ManifestContent.DELETES else ManifestWriter
-    with kind(spec, schema, output, snapshot_id, "deflate") as writer:
+    made = kind(spec, schema, output, snapshot_id, "deflate")
+    made.stated = stated
+    with made as writer:
         for entry in entries:
             writer.add_entry(entry)
     return output.data, writer.to_manifest_file()
@@ -185,6 +189,13 @@ def _entry_format(partition: StructType, content: ManifestContent) -> AvroFormat
 
 class ManifestWriter(ManifestWriterV2):
     """pyiceberg's writer, which counts files and summarizes partitions, with this package's encoder."""
+
+    stated: Schema | None = None
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        stated = {} if self.stated is None else {"schema": self.stated.model_dump_json()}
+        return {**super()._meta, **stated}
 
     def new_writer(self) -> AvroOutputFile[ManifestEntry]:
         entry_format = _entry_format(self._spec.partition_type(self._schema), self.content())

@@ -180,9 +180,13 @@ class ManifestFiles:
         snapshot_id: int,
         entries: Sequence[ManifestEntry],
         content: ManifestContent = ManifestContent.DATA,
+        stated: Schema | None = None,
     ) -> ManifestFile:
-        """Write one manifest of `snapshot_id`, durably, with these entries, status included."""
-        data, manifest = encode_manifest(self.store.uri(path), spec, schema, snapshot_id, entries, content)
+        """Write one manifest of `snapshot_id`, durably, with these entries, status included. `stated` as for
+        `encode_manifest`.
+        """
+        uri = self.store.uri(path)
+        data, manifest = encode_manifest(uri, spec, schema, snapshot_id, entries, content, stated)
         self.write_fresh(path, data)
         return manifest
 

@@ -87,10 +87,11 @@ def last_partition_id(metadata: TableMetadataV2) -> int:
     return max(PARTITION_FIELD_ID_START - 1, metadata.last_partition_id or 0, *ever)
 
 
-def schema_of_spec(metadata: TableMetadataV2, spec: PartitionSpec) -> Schema:
+def schemas_of_spec(metadata: TableMetadataV2, spec: PartitionSpec) -> tuple[Schema, Schema | None]:
     """Return the schema in which the manifests of a spec are written: the table's own, and with it, optional
-    and of their newest types, the columns of the spec that another engine has dropped. Without their types a
-    manifest has no place for the values that files have.
+    and of their newest types, the columns of the spec that another engine has dropped, without which a
+    manifest has no place for the values that files have. And the schema of the table that such a manifest
+    states: the newest one that has its columns. None where it is the same.
 
     UnsupportedTableError where no schema has such a column any more, and the type of a value depends on it.
     """
@@ -103,12 +104,23 @@ def schema_of_spec(metadata: TableMetadataV2, spec: PartitionSpec) -> Schema:
             location=metadata.location,
         )
     schema, columns = metadata.schema(), []
+    if not dropped:
+        return schema, None
     for field_id, kind in dropped.items():
         name = f"dropped_{field_id}"
         while name in schema.column_names:
             name += "_"
         columns.append(NestedField(field_id, name, kind, required=False))
-    return Schema(*schema.fields, *columns, schema_id=schema.schema_id) if columns else schema
+    return Schema(*schema.fields, *columns, schema_id=schema.schema_id), _newest_schema(metadata, spec)
+
+
+def _newest_schema(metadata: TableMetadataV2, spec: PartitionSpec) -> Schema:
+    newest = sorted(metadata.schemas, key=lambda it: it.schema_id, reverse=True)
+    for fields in (spec.fields, _used(spec)):
+        sources = {field.source_id for field in fields}
+        if (found := next((it for it in newest if sources <= it.field_ids), None)) is not None:
+            return found
+    return metadata.schema()
 
 
 def specs_without_types(metadata: TableMetadataV2) -> AbstractSet[int]:

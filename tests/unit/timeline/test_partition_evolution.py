@@ -48,7 +48,7 @@ from timeline.versions.partitioning import (
     evolve_spec,
     partitions_alike,
     repartitioned_by,
-    schema_of_spec,
+    schemas_of_spec,
     specs_without_types,
 )
 from timeline.versions.transactions import Transaction
@@ -200,17 +200,19 @@ def without(metadata: TableMetadataV2, column: int, *, is_remembered: bool = Tru
 
 def kinds(metadata: TableMetadataV2, of: PartitionSpec) -> list[IcebergType]:
     """The types of the values of a spec's manifests."""
-    return [it.field_type for it in of.partition_type(schema_of_spec(metadata, of)).fields]
+    return [it.field_type for it in of.partition_type(schemas_of_spec(metadata, of)[0]).fields]
 
 
 def test_manifests_of_a_spec_have_the_types_of_columns_that_are_gone() -> None:
     metadata = evolved(("2 identity", "3 day"), ("3 day",))
     one, other = metadata.partition_specs
-    assert schema_of_spec(metadata, one) is metadata.schema()
+    assert schemas_of_spec(metadata, one) == (metadata.schema(), None)
     dropped = without(without(metadata, 4), 2)
     assert kinds(dropped, one) == [StringType(), DateType()]
-    assert schema_of_spec(dropped, one).column_names == ["id", "at", "dropped_2"]
-    assert schema_of_spec(dropped, other) is dropped.schema()
+    written, stated = schemas_of_spec(dropped, one)
+    assert written.column_names == ["id", "at", "dropped_2"]
+    assert stated == dropped.schemas[1]
+    assert schemas_of_spec(dropped, other) == (dropped.schema(), None)
 
 
 def test_columns_that_are_left_have_their_present_types() -> None:
@@ -228,7 +230,7 @@ def test_a_spec_whose_column_no_schema_has_is_refused_where_values_have_its_type
     region, day = metadata.spec().fields
     assert specs_without_types(metadata) == {0}
     with pytest.raises(UnsupportedTableError, match="all columns of partition spec 0, by which"):
-        schema_of_spec(metadata, metadata.spec())
+        schemas_of_spec(metadata, metadata.spec())
     for transform in (VoidTransform(), parse_transform("bucket[4]")):
         gone = PartitionSpec(PartitionField(2, 1000, transform, region.name), day)
         assert kinds(metadata, gone) == [IntegerType(), DateType()]
