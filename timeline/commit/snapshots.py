@@ -80,8 +80,8 @@ class AppendWriter:
         manifests, written = [], {}
         for (content, spec_id), files in sorted(by_kind.items()):
             file_id = self.environment.new_id(succession.commit_time(self.environment, head))
-            stated = state_files(content, files, self.intent.open_below_bytes)
-            path, spec = names.manifest_path(file_id, stated), head.metadata.specs()[spec_id]
+            named = state_files(content, files, self.intent.open_below_bytes)
+            path, spec = names.manifest_path(file_id, named), head.metadata.specs()[spec_id]
             entries = [added_entry(snapshot_id, file) for file in files]
             schema, stated = schemas_of_spec(head.metadata, spec)
             manifest = self.manifest_files.write_manifest(

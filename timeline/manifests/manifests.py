@@ -182,13 +182,11 @@ class ManifestFiles:
         content: ManifestContent = ManifestContent.DATA,
         stated: Schema | None = None,
     ) -> ManifestFile:
-        """Write one manifest of `snapshot_id`, durably, with these entries, status included. `stated` as for
-        `encode_manifest`.
-        """
-        uri = self.store.uri(path)
-        data, manifest = encode_manifest(uri, spec, schema, snapshot_id, entries, content, stated)
+        """Write one manifest of `snapshot_id`, durably, as `encode_manifest` makes it."""
+        how = spec, schema, snapshot_id, entries, content, stated
+        data, made = encode_manifest(self.store.uri(path), *how)
         self.write_fresh(path, data)
-        return manifest
+        return made
 
     def write_list(
         self,
@@ -198,9 +196,7 @@ class ManifestFiles:
         sequence_number: int,
         manifests: Sequence[ManifestFile],
     ) -> tuple[str, tuple[ManifestFile, ...]]:
-        """Write one manifest list, durably. Return its location, and the manifests with their sequence
-        numbers assigned.
-        """
+        """Write one manifest list, durably. Return its location, and its manifests with sequence numbers."""
         assigned = tuple(numbered(manifest, sequence_number) for manifest in manifests)
         metadata = {
             "snapshot-id": str(snapshot_id),
