@@ -41,7 +41,7 @@ demo-ingest: java $(VENV)/.installed-demo ## push 2,000 small files into a buffe
 check: lint unit ## the fast lane: linters, types, walls and the tests without Spark (3 min)
 
 .PHONY: test
-test: java $(VENV)/.installed-dev ## everything: the fast lane, then all tests (23 min)
+test: java $(VENV)/.installed-dev ## everything: the fast lane, then all tests (25 to 30 min)
 	@$(MAKE) --no-print-directory --jobs=3 lint fetched compiled
 	$(PYTEST) $(call WORKERS,3) --durations=25 $(PYTEST_ARGS)
 

@@ -32,8 +32,8 @@ class PartitionSource:
 
     name: str
     source: tuple[str, ...]
-    """Names from the top-level column down to the (nested) source field. Empty where all values are
-    null: the transform is `void`, or another engine has dropped the column.
+    """Names from the top-level column down to the (nested) source field. Empty where all values are null: the
+    transform is `void`, or another engine has dropped the column.
     """
     transform: str
     """As Iceberg's metadata spells it: "identity", "day", "bucket[16]", "truncate[4]", "void", …"""

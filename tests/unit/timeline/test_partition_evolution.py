@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from io import BytesIO
 from typing import Any
 
+import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -234,6 +236,30 @@ def test_a_spec_whose_column_no_schema_has_is_refused_where_values_have_its_type
     for transform in (VoidTransform(), parse_transform("bucket[4]")):
         gone = PartitionSpec(PartitionField(2, 1000, transform, region.name), day)
         assert kinds(metadata, gone) == [IntegerType(), DateType()]
+
+
+def test_a_void_field_may_have_lost_its_column_before_the_spec_got_another_one() -> None:
+    """No schema has ever had both columns: a manifest states the one that has the column in use."""
+    metadata = without(evolved(("2 identity", "3 day")), 2)
+    later = Schema(*metadata.schema().fields, NestedField(9, "shop", LongType()), schema_id=7)
+    metadata = metadata.model_copy(update={"schemas": [*metadata.schemas, later], "current_schema_id": 7})
+    gone = PartitionField(2, 1000, VoidTransform(), "region")
+    shop = PartitionField(9, 1002, parse_transform("identity"), "shop")
+    spec = PartitionSpec(gone, shop, spec_id=1)
+    metadata = without(metadata, 9)
+    assert kinds(metadata, spec) == [StringType(), LongType()]
+    assert schemas_of_spec(metadata, spec)[1] == later
+
+
+def test_a_manifest_states_a_schema_of_the_table() -> None:
+    """ClickHouse refuses a table in which one id has two schemas."""
+    metadata = without(evolved(("2 identity",), ("3 day",)), 2)
+    of = metadata.partition_specs[0]
+    schema, stated = schemas_of_spec(metadata, of)
+    entry = added_entry(7, data_file("memory://t/data/a.parquet", 1, partition=Record("eu")))
+    data, _ = encode_manifest("memory://t/m", of, schema, 7, [entry], ManifestContent.DATA, stated)
+    header: Any = fastavro.reader(BytesIO(data))
+    assert Schema.model_validate_json(header.metadata["schema"]) == metadata.schemas[0]
 
 
 def test_a_spec_is_described_as_the_option_spells_it() -> None:
