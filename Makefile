@@ -56,9 +56,10 @@ SOAK ?= 1
 soak: java $(VENV)/.installed-dev ## the long versions of the correctness tests (up to 2 hours; SOAK=4 goes further)
 	@STREAMING_SINK_SOAK=$(SOAK) $(MAKE) --no-print-directory --jobs=2 simulated longer
 
-# One table; planned clusterings; two tables; keys; the key index; buffer zones; audits; catalogs; keys there; names.
+# One table; planned clusterings; two tables; keys; the key index; buffer zones; audits; catalogs; keys there; names
+# of both; columns of partitions.
 SIMULATED := 0:4000 500000:1000 1000000:1000 2000000:2000 2500000:700 3000000:3000 4000000:3000 5000000:2000 \
-    6000000:1500 900000:400 5900000:400
+    6000000:1500 900000:400 5900000:400 5800000:600
 
 .PHONY: simulated
 simulated: $(VENV)/.installed-dev

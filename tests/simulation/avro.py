@@ -37,6 +37,13 @@ def read_avro(data: bytes) -> list[dict[str, Any]]:
     return records
 
 
+def read_header(data: bytes) -> dict[str, str]:
+    """Return what a file says of itself, its schema included."""
+    source = _Bytes(data)
+    assert source.take(4) == b"Obj\1"
+    return {key: value.decode() for key, value in _map(_bytes)(source).items()}
+
+
 class _Bytes:
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -1,7 +1,6 @@
 """Remembers what pyiceberg works out again for every Avro file: a schedule writes thirty of the same schemas.
 
-All of it is pure, and most of a simulated commit's time. All columns that partition a table of the simulation
-have types that stay. Nothing of `timeline` is replaced.
+All of it is pure, and most of a simulated commit's time. Nothing of `timeline` is replaced.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import fastavro._write
 from pyiceberg import manifest
 from pyiceberg.avro import file as avro_file
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
@@ -59,6 +59,12 @@ def _fields(spec: PartitionSpec) -> tuple[Any, ...]:
     return spec.spec_id, *((field.field_id, field.name) for field in spec.fields)
 
 
+def _sources(spec: PartitionSpec, schema: Schema) -> tuple[Any, ...]:
+    """Return what the type of a partition depends on: the columns that it is of, and their types."""
+    columns = schema._lazy_id_to_field
+    return tuple((it.source_id, columns.get(it.source_id)) for it in spec.fields)
+
+
 _meta_reader = avro_file.construct_reader(avro_file.META_SCHEMA, {-1: avro_file.AvroFileHeader})
 _meta_writer = avro_file.construct_writer(avro_file.META_SCHEMA)
 _construct_writer = _by_identity(avro_file.construct_writer)
@@ -70,7 +76,7 @@ _REMEMBERED = (
     (
         PartitionSpec,
         "partition_type",
-        _by_key(PartitionSpec.partition_type, lambda spec, schema: (_fields(spec), schema.schema_id)),
+        _by_key(PartitionSpec.partition_type, lambda spec, schema: (_fields(spec), _sources(spec, schema))),
     ),
     (avro_file, "construct_reader", lambda schema, types: _meta_reader),
     (
@@ -95,12 +101,20 @@ _REMEMBERED = (
     (
         manifest.ManifestWriter,
         "_with_partition",
-        _by_key(manifest.ManifestWriter._with_partition, lambda it, version: (_fields(it._spec), version)),
+        _by_key(
+            manifest.ManifestWriter._with_partition,
+            lambda it, version: (_fields(it._spec), _sources(it._spec, it._schema), version),
+        ),
     ),
     (
         manifest.ManifestWriterV2,
         "_meta",
-        property(_by_key(manifest.ManifestWriterV2._meta.fget, lambda it: (_fields(it._spec), type(it)))),
+        property(
+            _by_key(
+                manifest.ManifestWriterV2._meta.fget,
+                lambda it: (_fields(it._spec), it._schema.schema_id, it._schema.fields, type(it)),
+            )
+        ),
     ),
 )
 

@@ -1,15 +1,15 @@
 """Judges partition specs: no id or name means two things, each file is of the spec that it was written under,
-and two applications never take turns.
+and two applications never take turns. Judges what manifests state of partitions.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation.raw import OURS, ViolationError
+from tests.simulation.raw import OURS, RawTable, ViolationError
 
 
 @dataclass
@@ -73,3 +73,37 @@ class PartitionJudge:
         for uri in added:
             if {was[row] for row in rows[uri]} != {self.written_under[uri]}:
                 raise ViolationError(f"a replace of version {number} mixes partition specs: {uri}")
+
+
+def check_manifests(
+    raw: RawTable, number: int, manifest_list: str, before: Collection[str], metadata: dict[str, Any]
+) -> None:
+    """Judge the manifests that a commit of this protocol has written: each states a schema that the table
+    has, its partition fields have the types of that schema's columns, and no value of them is lost.
+    """
+    schemas = {it["schema-id"]: it for it in metadata["schemas"]}
+    for uri in (it["manifest_path"] for it in raw.read(manifest_list)):
+        if uri in before:
+            continue
+        header = raw.header(uri)
+        stated, spec = json.loads(header["schema"]), json.loads(header["partition-spec"])
+        columns = {it["id"]: it["type"] for it in stated["fields"]}
+        table = schemas.get(stated["schema-id"])
+        if table is not None and {it["id"]: it["type"] for it in table["fields"]} != columns:
+            raise ViolationError(f"version {number} states schema {stated['schema-id']} otherwise: {columns}")
+        kinds = _partition_types(json.loads(header["avro.schema"]))
+        for each in (it for it in spec if it["transform"] == "identity"):
+            name, kind = each["name"], kinds[each["field-id"]]
+            if kind != ["null", columns.get(each["source-id"])]:
+                raise ViolationError(f"version {number} writes field {name} as {kind}, of {columns}")
+        for entry in raw.read(uri):
+            values = entry["data_file"]["partition"]
+            if len(values) != len(spec) or len(set(values.values())) > 1:
+                raise ViolationError(f"version {number} loses values of a partition: {values} of {spec}")
+
+
+def _partition_types(entry: dict[str, Any]) -> dict[int, Any]:
+    """Return the Avro type of each partition field, by its id."""
+    file = next(it for it in entry["fields"] if it["name"] == "data_file")["type"]
+    partition = next(it for it in file["fields"] if it["name"] == "partition")["type"]
+    return {it["field-id"]: it["type"] for it in partition["fields"]}

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation.avro import read_avro
+from tests.simulation.avro import read_avro, read_header
 
 OURS = "streaming-sink."
 PATH = 2147483546
@@ -136,11 +136,18 @@ class RawTable:
     def read(self, uri: str) -> list[dict[str, Any]]:
         """Return the records of a manifest or a list."""
         if uri not in self._entries:
-            data = self.objects.get(uri.removeprefix(f"{self.location}/"))
-            if data is None:
-                raise ViolationError(f"a version refers to metadata that does not exist: {uri}")
-            self._entries[uri] = read_avro(data)
+            self._entries[uri] = read_avro(self._bytes(uri))
         return self._entries[uri]
+
+    def header(self, uri: str) -> dict[str, str]:
+        """Return what a manifest states of itself."""
+        return read_header(self._bytes(uri))
+
+    def _bytes(self, uri: str) -> bytes:
+        data = self.objects.get(uri.removeprefix(f"{self.location}/"))
+        if data is None:
+            raise ViolationError(f"a version refers to metadata that does not exist: {uri}")
+        return data
 
 
 def refs_of(metadata: dict[str, Any]) -> frozenset[Ref]:

@@ -10,6 +10,7 @@ from functools import partial
 from multiprocessing import Pool
 from pathlib import Path
 
+from tests.simulation.catalogs.partition_columns import PARTITION_COLUMNS
 from tests.simulation.clusterers import PLANNED
 from tests.simulation.key_runs import INDEXED
 from tests.simulation.mutations import ELSEWHERE, SWITCHES
@@ -82,6 +83,7 @@ def _score_one(numbered: tuple[int, int | None], most: int) -> Scored:
     first_seed = CATALOGS if switch.catalog else first_seed
     if switch.named:
         first_seed = NAMED_IN_A_CATALOG if switch.catalog else NAMED
+    first_seed = PARTITION_COLUMNS if switch.partitioned else first_seed
     first_seed = KEYED_CATALOGS if switch.keyed_catalog else first_seed
     first_seed = MIRRORS if switch.mirrored else first_seed
     step = STORMY if switch.stormy else 1

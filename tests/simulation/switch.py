@@ -52,6 +52,10 @@ class Switch:
     """Only names that are removed show it: run schedules of a table whose snapshots get names, also in a
     catalog.
     """
+    partitioned: bool = False
+    """Only columns of partitions that another engine drops show it: run schedules of a table in a catalog
+    that has them.
+    """
     rare: bool = False
     """It takes more schedules than CI has time for."""
 

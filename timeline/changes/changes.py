@@ -18,6 +18,7 @@ from timeline.drafts.draft import Draft
 from timeline.manifests.entries import DeleteFile
 from timeline.versions.evolution import find_unread_column
 from timeline.versions.head import Head
+from timeline.versions.partitioning import find_lost_types
 
 
 class Over(NamedTuple):
@@ -131,10 +132,10 @@ class Append(Change):
 class Replace(Change):
     """Replace the files `removed` by `added`, rows unchanged: one fill, or one group of a clustering.
 
-    Dropped, alone, if a removed file is no longer live, has other deletes than `applied`, or may hold a
-    column that the writer did not know, when the commit lands: the other changes of the commit are committed
-    without it (R13). `removed` may name files that the same commit appends. The position-delete files of a
-    removed file leave the table with it.
+    Dropped, alone, if a removed file is no longer live, has other deletes than `applied`, may hold a column
+    that the writer did not know, or is in a manifest that cannot be written again, when the commit lands: the
+    other changes of the commit are committed without it (R13). `removed` may name files that the same commit
+    appends. The position-delete files of a removed file leave the table with it.
     """
 
     over: ClassVar[Over] = Over(
@@ -142,8 +143,8 @@ class Replace(Change):
         deletes="dropped",
         schema="dropped",
         when=(
-            "unless its inputs are live, it has applied all of their deletes, and none may hold a column "
-            "that its writer did not know"
+            "unless its inputs are live, it has applied all of their deletes, none may hold a column that "
+            "its writer did not know, and the types of their partitions are known"
         ),
     )
 
@@ -173,6 +174,8 @@ class Replace(Change):
         rows, deletes = 0, list[tuple[int, int]]()
         unknown = set(self.applied)
         known = head.find_all_live(self.removed - beside.appended.keys(), likely=True)
+        if lost := find_lost_types(head.metadata, known.values()):
+            return lost
         for location in sorted(self.removed):
             if location in beside.taken:
                 return f"another replace of this commit takes the same file: {location}"

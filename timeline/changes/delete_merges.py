@@ -11,6 +11,7 @@ from timeline.changes.changes import Beside, Change, Over
 from timeline.changes.row_deltas import by_data_file, check_deletes_fit
 from timeline.manifests.entries import DeleteFile, LiveFile
 from timeline.versions.head import Head
+from timeline.versions.partitioning import find_lost_types
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ class MergeDeletes(Change):
         known = {each.location: each for each in head.delete_files() if each.location in self.removed}
         if gone := self.removed - known.keys():
             return f"another commit has replaced a delete file: {min(gone)}"
+        if lost := find_lost_types(head.metadata, known.values()):
+            return lost
         for location in sorted(self.forgotten):
             if location in data_files:
                 return f"a data file is live whose deletes are left out: {location}"

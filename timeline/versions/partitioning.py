@@ -19,6 +19,7 @@ from pyiceberg.types import IcebergType, IntegerType, NestedField
 
 from timeline import properties
 from timeline.errors import SchemaMismatchError, UnsupportedTableError
+from timeline.manifests.entries import LiveFile
 from timeline.manifests.manifest_format import check_partition_names
 
 _Meaning = tuple[int, str]
@@ -127,6 +128,18 @@ def specs_without_types(metadata: TableMetadataV2) -> AbstractSet[int]:
     """Return the ids of the specs whose manifests cannot be written, so that their files have to stay."""
     specs = metadata.partition_specs
     return {it.spec_id for it in specs if None in _dropped_columns(metadata, it).values()}
+
+
+def find_lost_types(metadata: TableMetadataV2, files: Iterable[LiveFile]) -> str | None:
+    """Return why one of these files cannot leave its manifest, or None where all can."""
+    fixed = specs_without_types(metadata)
+    lost = next((it for it in files if it.spec_id in fixed), None) if fixed else None
+    if lost is None:
+        return None
+    return (
+        f"another engine has removed the schemas that had all columns of partition spec {lost.spec_id}, so"
+        f" the manifest of an input cannot be written again: {lost.location}"
+    )
 
 
 def _dropped_columns(metadata: TableMetadataV2, spec: PartitionSpec) -> dict[int, IcebergType | None]:

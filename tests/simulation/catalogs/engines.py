@@ -461,7 +461,8 @@ class Engine:
         manifests: list[ManifestFile] = []
         for number, manifest in enumerate(() if fresh else self.head().manifests):
             kept = [entry for entry in self._entries(manifest) if entry.data_file.file_path not in gone]
-            whole = len(kept) == len(self._entries(manifest)) and operation != Operation.REPLACE
+            whole = len(kept) == len(self._entries(manifest))
+            whole &= operation != Operation.REPLACE or self._has_to_stay(manifest)
             if whole and kept:
                 manifests.append(manifest)
             elif kept:
@@ -491,6 +492,10 @@ class Engine:
         )
         kind = "branch"
         self._send([*more, AddSnapshotUpdate(snapshot=snapshot), ref_update(ref, snapshot_id, kind)])
+
+    def _has_to_stay(self, manifest: ManifestFile) -> bool:
+        """Return whether a manifest cannot be written again."""
+        return False
 
     def _manifest(
         self, snapshot_id: int, name: str, manifest: ManifestFile, kept: Sequence[ManifestEntry]

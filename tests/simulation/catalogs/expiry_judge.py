@@ -86,12 +86,21 @@ class ExpiryJudge:
         grace_ms = int(head.properties.get(OURS + "history.deletion-grace-ms", 3_600_000))
         # The commit's own time, by the server's clock as its writer knew it, and the table's by the server.
         age_ms = self.newest_ms - max(each["timestamp-ms"] for each in since.snapshots.values())
-        if self.commits - commits < self.safe_distance or age_ms < grace_ms - 1:
+        distance = self._distance(since, commits, head)
+        if distance < self.safe_distance or age_ms < grace_ms - 1:
             raise ViolationError(
-                f"{by} deleted a file in its grace period, {self.commits - commits} commits and {age_ms} ms"
+                f"{by} deleted a file in its grace period, {distance} commits and {age_ms} ms"
                 f" after {since.number} (R7): {uri}"
             )
         self.met["expired file deleted"] += 1
+
+    def _distance(self, since: Member, commits: int, head: Member) -> int:
+        """Return how often main was moved since. Where another engine has expired snapshots since, which may
+        have been of one commit, each number counts: who expires them has waited longer.
+        """
+        known = {each["sequence-number"] for each in head.snapshots.values()}
+        expired = not known.issuperset(range(since.number + 1, head.number + 1))
+        return max(self.commits - commits, head.number - since.number if expired else 0)
 
 
 def _line(member: Member, at: int | None) -> list[int]:

@@ -17,6 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from tests.simulation.catalogs.expiry_judge import ExpiryJudge
 from tests.simulation.catalogs.server import ENGINE
 from tests.simulation.oracle import Oracle, Work
+from tests.simulation.partition_judge import check_manifests
 from tests.simulation.raw import OURS, Member, SnapshotFiles, ViolationError
 from tests.simulation.schema_judge import SchemaJudge
 
@@ -177,6 +178,9 @@ class CatalogOracle(Oracle):
         self._check_what_is_theirs(before, member, raw, by)
         self.schemas.check_added(number, self._metadata, raw)
         self.partitions.check_files(number, member.files.live)
+        manifest_list = member.snapshots[member.current]["manifest-list"] if member.current else None
+        if manifest_list is not None:
+            check_manifests(self._raw, number, manifest_list, before.files.objects, raw)
         for plan in member.pending.keys() - before.pending.keys():
             self.plans.completed.setdefault(plan, 0)
         self.plans.check_completed(before, member)

@@ -8,6 +8,8 @@ from timeline.catalogs.catalog_draft import CatalogDraft
 from timeline.catalogs.catalog_log import CatalogLog
 from timeline.changes.changes import Replace
 from timeline.manifests.deletes import DeleteIndex
+from timeline.retention import garbage
+from timeline.versions import partitioning
 
 _ERRORS = "__import__('timeline.errors', fromlist=['x'])"
 
@@ -65,4 +67,18 @@ CATALOG_SWITCHES = (
            "if not continued:", "if False:", catalog=True),
     Switch("R30", "what is remembered is not compared with its digest", memory, "check_memory",
            "if _digest(stated) != witness.digest:", "if False:", catalog=True),
+    Switch("partitions", "manifests have no place for a column that another engine has dropped", partitioning,
+           "schemas_of_spec", "if not dropped:", "if True:", partitioned=True),
+    Switch("partitions", "manifests state columns that their schema does not have", partitioning,
+           "schemas_of_spec", "schema_id=schema.schema_id), _newest_schema(metadata, spec)",
+           "schema_id=schema.schema_id), None", partitioned=True),
+    Switch("partitions", "a column that was dropped has the first of its types", partitioning,
+           "_dropped_columns", "reverse=True", "reverse=False", partitioned=True),
+    Switch("partitions", "manifests whose types are lost are written again", partitioning,
+           "specs_without_types", "if None in", "if 0 in", partitioned=True),
+    Switch("R13", "a replace of files whose types are lost fails its batch", Replace, "find_conflict",
+           "if lost := find_lost_types(head.metadata, known.values()):", "if lost := None:",
+           partitioned=True),
+    Switch("R7", "a note in its grace period that cannot be read has expired nothing", garbage, "sweep",
+           "len(waits) == len(waiting) and ", "", partitioned=True, rare=True),
 )  # fmt: skip

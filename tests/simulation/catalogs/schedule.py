@@ -13,6 +13,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from streaming_sink.tasks.leaves import field_id
 from tests.simulation import cleaners, clusterers, deltas, fillers, naming, others, repartitioners, writers
 from tests.simulation.acting import Body, think
+from tests.simulation.catalogs import partition_columns
 from tests.simulation.catalogs.engines import Engine
 from tests.simulation.catalogs.judge import CatalogOracle
 from tests.simulation.catalogs.server import ENGINE, NAME, Server, SimulatedCatalog, server_now_ms
@@ -134,13 +135,18 @@ class CatalogWorld:
 
     def _start_engines(self, start: Callable[..., None]) -> None:
         random = self.sim.random
-        engine = Engine(self.sim, self.server, self.oracle)
+        has_columns = partition_columns.has_partition_columns(self.sim.seed)
+        kind = partition_columns.ColumnEngine if has_columns else Engine
+        engine = kind(self.sim, self.server, self.oracle)
         for number in range(random.choice([1, 1, 2, 3])):
             kinds = random.choice([_ROWS, _ROWS, _HISTORY, (*_ROWS, *_HISTORY), (*_ROWS, *_SCHEMAS)])
             name = f"{ENGINE}{number}"
             start(name, self._change(engine, [random.choice(kinds) for _ in range(random.randrange(3, 12))]))
         if random.random() < 0.3:
             start(f"{ENGINE}-once", self._change(engine, [random.choice(_ONCE)]), random.expovariate(1 / 6))
+        if has_columns:
+            kinds = [random.choice(partition_columns.KINDS) for _ in range(random.randrange(6, 20))]
+            start(f"{ENGINE}-columns", self._change(engine, kinds))
         if naming.has_names_in_a_catalog(self.sim.seed):
             kinds = [random.choice(_NAMES) for _ in range(random.randrange(10, 30))]
             start(f"{ENGINE}-names", self._change(engine, kinds))

@@ -255,6 +255,26 @@ def test_a_lost_commits_note_of_a_clock_ahead_costs_time_and_no_orphans() -> Non
     shore.check_nothing_is_missing()
 
 
+def test_nothing_is_deleted_while_a_note_in_its_grace_cannot_be_read() -> None:
+    """It may name what another one, of a commit that lost, has noted long ago (seed 5800342)."""
+    shore = Shore()
+    for _ in range(5):
+        shore.fill()
+    shore.pass_versions(110)
+    expire_snapshots(shore.table)
+    (pending,) = pending_notes(shore.objects)
+    unread = names.expired_path(6, names.ulid(shore.clock.now_ms + 2 * DAY_MS, 7))
+    shore.objects.overwrite(unread, b"{}")
+    before = shore.paths()
+    shore.pass_versions(110)
+    assert {pending.path, unread} <= shore.paths()
+    assert before - shore.paths() <= {path for path in before if "metadata.json" in path}
+    shore.clock.now_ms += 3 * DAY_MS
+    shore.pass_versions(20)
+    assert not pending_notes(shore.objects)
+    assert shore.leftover() == set()
+
+
 def test_what_another_run_has_deleted_of_a_snapshot_in_its_grace_stops_no_deletion() -> None:
     """A lost commit may note late what went long ago, and this process may know its list (seed 669525)."""
     shore, pinned, reader = a_tag_has_gone()

@@ -33,6 +33,7 @@ from pyiceberg.types import (
 from tests.unit.timeline.world import BY_P, Audit, Lake, OneFile, data_file, dropping
 from timeline import properties
 from timeline.changes.changes import Append, Replace
+from timeline.changes.delete_merges import MergeDeletes
 from timeline.changes.row_deltas import RowDelta
 from timeline.changes.schema_changes import MergeSchema, SetPartitioning
 from timeline.errors import (
@@ -471,6 +472,30 @@ def test_files_whose_manifests_cannot_be_written_stay_and_the_table_takes_others
         lake.open().commit([Append((bucketed(lake, 2),))])
     manifests = Counter(it.partition_spec_id for it in lake.open().head.manifests)
     assert (manifests[0], manifests[1] < 12) == (7, True)
+    table, rows = lake.open(), lake.live_rows()
+    stale = Replace(frozenset(it.file_path for it in olds), (lake.merged(*olds),))
+    with pytest.raises(CommitConflictError, match="all columns of partition spec 0"):
+        table.commit([stale])
+    committed = table.commit([Append((bucketed(lake, 2),)), stale])  # of a batch that was planned before
+    assert isinstance(committed, Committed)
+    assert [it.change for it in committed.dropped] == [stale]
+    assert len(list(table.head.live_files())) == 20
+    assert lake.live_rows() > rows
+
+
+def test_delete_files_whose_manifests_cannot_be_written_are_not_merged() -> None:
+    lake = Lake()
+    old, new = lake.file(p=1), bucketed(lake, 2)
+    lake.table.commit([Append((old,))])
+    deletes = [lake.deletes(old, position) for position in (1, 4)]
+    for number, each in enumerate(deletes):
+        known = frozenset(it.file_path for it in deletes[:number])
+        lake.table.commit([RowDelta((), (each,), known)])
+    merge = MergeDeletes(frozenset(it.file_path for it in deletes), (lake.deletes(old, 1, 4),))
+    lake.table.commit([asks(BUCKETS)])
+    lake.change_metadata(lambda metadata: dropping(metadata, 2, is_remembered=False))
+    committed = lake.open().commit([Append((new,)), merge])
+    assert isinstance(committed, Committed)
+    assert [it.change for it in committed.dropped] == [merge]
     with pytest.raises(UnsupportedTableError, match="all columns of partition spec 0"):
-        lake.open().commit([Replace(frozenset(it.file_path for it in olds), (lake.merged(*olds),))])
-    assert len(list(lake.open().head.live_files())) == 19
+        lake.open().commit([RowDelta((), (lake.deletes(old, 2),), merge.removed)])
