@@ -90,13 +90,14 @@ def sweep(
         # expired only now, or a tag has kept until now: the grace period is that of the one that expired it,
         # whose note is in the store too. All notes of a snapshot wait for the last of their grace periods:
         # one that was deleted at once, for another's, would leave what it names to the orphan cleaner. Where
-        # one that waits cannot be read, what it has in its grace period is not known, and all of them wait.
+        # one that waits, and may have landed, cannot be read, nobody knows what it names: all of them wait.
         live = {snapshot.snapshot_id for snapshot in head.metadata.snapshots}
         waits = [read[each] for each in waiting if each in read]
         unpinned = [record for note in waits for record in note.unpinned]
         left = [*(record for note in waits for record in note.expired), *unpinned]
         in_grace = {record.snapshot_id for record in left}
-        ripe = [each for each in due if len(waits) == len(waiting) and _of_none(read.get(each), in_grace)]
+        unknown = any(each not in read and each.version <= head.number for each in waiting)
+        ripe = [] if unknown else [each for each in due if _of_none(read.get(each), in_grace)]
         waiting += [each for each in due if each not in ripe]
         doubtful = {
             each: note for each in ripe if (note := read.get(each)) and _may_return(head, note, notes_of_main)

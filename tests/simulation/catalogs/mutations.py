@@ -80,5 +80,5 @@ CATALOG_SWITCHES = (
            "if lost := find_lost_types(head.metadata, known.values()):", "if lost := None:",
            partitioned=True),
     Switch("R7", "a note in its grace period that cannot be read has expired nothing", garbage, "sweep",
-           "len(waits) == len(waiting) and ", "", partitioned=True, rare=True),
+           "[] if unknown else ", "", partitioned=True, rare=True),
 )  # fmt: skip
