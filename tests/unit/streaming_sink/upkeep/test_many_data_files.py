@@ -1,4 +1,4 @@
-"""Changes of rows in ten thousand data files: requests and files of a batch, a look and a pass stay few."""
+"""Changes of rows in thousands of data files: requests and files of a batch, a look and a pass stay few."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from streaming_sink.upkeep import fills
 from streaming_sink.upkeep.fill_portions import divide, sharing_files
 from streaming_sink.upkeep.fills import commit_merges, plan_merges
 from tests.sinks import flat_options
+from tests.tiers import count, longer_in_soak
 from tests.unit.streaming_sink.keyed.test_by_key import changes_by_key, no_keys, target_of
 from tests.unit.timeline.world import Lake, data_file
 from timeline.changes.changes import Append, Change
@@ -31,12 +32,12 @@ from timeline.changes.row_deltas import RowDelta
 from timeline.manifests.entries import LiveFile
 from timeline.plans.reservations import Reservations
 
-FILES = 10_000
+FILES = count(3_000, 10_000)
 ROWS = 20_000
 
 
 class Ocean(Lake):
-    """A lake of ten thousand data files, which exist in manifests only; its delete files are there."""
+    """A lake of thousands of data files, which exist in manifests only; its delete files are there."""
 
     def __init__(self, partitions: int = 1) -> None:
         super().__init__()
@@ -107,7 +108,8 @@ def ocean() -> Ocean:
     return Ocean()
 
 
-def test_batches_and_passes_over_ten_thousand_data_files_make_few_files_and_requests(ocean: Ocean) -> None:
+@longer_in_soak
+def test_batches_and_passes_over_thousands_of_data_files_make_few_files_and_requests(ocean: Ocean) -> None:
     for number in range(SHARED_RUNS_AT_MOST + 1):
         assert ocean.delete(number, number + 100, number=number) == DELETE_FILES_A_BATCH
         requests = ocean.store.count()
