@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from tests.processes.streams import Run, ids_in
+from tests.unit.timeline.completing import complete_plan
 from tests.unit.timeline.plans import joined_live
 from timeline.changes.changes import Replace
 from timeline.clock import SYSTEM
@@ -80,7 +81,7 @@ def _carry_out(table: Table, plan_id: str, watch: Watch) -> None:
     if claim is None or (replaces := _rewritten(table, claim)) is None:
         return
     try:
-        instants.complete_plan(table, plan_id, replaces, summary={_PLAN_ID: plan_id})
+        complete_plan(table, plan_id, replaces, summary={_PLAN_ID: plan_id})
     except CommitConflictError:
         return  # another executor was first
 

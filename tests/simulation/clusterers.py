@@ -27,6 +27,7 @@ from tests.simulation.simulation import (
     first_id_time,
 )
 from tests.simulation.writers import small_files
+from tests.unit.timeline.completing import complete_plan
 from tests.unit.timeline.plans import joined_live
 from tests.unit.timeline.world import DAY_MS, NOON
 from timeline.changes.changes import Replace, SetProperties
@@ -218,6 +219,6 @@ def end_what_is_pending(sim: Simulation) -> None:
     claim = instants.claim_plan(table, plan_id)
     if claim is None or not claim.beat():
         raise ViolationError("a plan that nobody else has cannot be claimed")
-    instants.complete_plan(table, plan_id, [])
+    complete_plan(table, plan_id, [])
     if sim.oracle.head.pending:
         raise ViolationError("a plan was completed, and stays pending")

@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from timeline import names
-from timeline.changes.changes import Change
 from timeline.changes.plan_changes import Announce, Withdraw
 from timeline.drafts import succession
 from timeline.errors import CommitConflictError, CorruptTableError, StoreUnavailableError, TimelineError
@@ -34,7 +33,7 @@ from timeline.plans.plan_file import Plan
 from timeline.plans.registry import kind_of
 from timeline.plans.reservations import Reservations, has_timed_out, read_plan
 from timeline.stores.base import Store
-from timeline.table import Committed, Table
+from timeline.table import Table
 from timeline.versions.head import Head
 from timeline.versions.pending import PendingPlan, pending_plans
 
@@ -156,28 +155,6 @@ def claim_plan(
     return taken if is_pending else None
 
 
-def complete_plan(
-    table: Table,
-    plan_id: str,
-    changes: Sequence[Change],
-    *,
-    schema_id: int | None = None,
-    summary: Mapping[str, str] | None = None,
-) -> Committed:
-    """Commit the changes of a plan's work items, as `PlanKind.change` makes them, and withdraw the plan, in
-    one version.
-
-    Replaces whose inputs are not live are listed in `Committed.dropped`. CommitConflictError where that is
-    all of them and the plan is no longer pending: another executor has completed it, and nothing of this call
-    is live. Otherwise raises as `Table.commit`.
-    """
-    committed = table.commit([*changes, Withdraw(plan_id)], schema_id=schema_id, summary=summary)
-    assert isinstance(committed, Committed)  # only a batch of a transaction can have been committed before
-    done = len(changes) - len(committed.dropped)
-    note_completed(table, plan_id, version=committed.version, done=done, dropped=len(committed.dropped))
-    return committed
-
-
 def note_completed(table: Table, plan_id: str, *, version: int, done: int, dropped: int) -> None:
     """Write the instant `completed` for an executor that committed the plan and withdrew it by itself. `done`
     and `dropped` count work items.
@@ -282,7 +259,6 @@ __all__ = [
     "Watch",
     "cancel_plan",
     "claim_plan",
-    "complete_plan",
     "note_completed",
     "pending_of",
     "schedule_plan",

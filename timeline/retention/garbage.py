@@ -90,7 +90,7 @@ def sweep(
         # expired only now, or a tag has kept until now: the grace period is that of the one that expired it,
         # whose note is in the store too. All notes of a snapshot wait for the last of their grace periods:
         # one that was deleted at once, for another's, would leave what it names to the orphan cleaner. Where
-        # one that waits, and may have landed, cannot be read, nobody knows what it names: all of them wait.
+        # one that may have landed cannot be read, what is in its grace is not known, and all of them wait.
         live = {snapshot.snapshot_id for snapshot in head.metadata.snapshots}
         waits = [read[each] for each in waiting if each in read]
         unpinned = [record for note in waits for record in note.unpinned]

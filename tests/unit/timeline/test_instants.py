@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.timeline.completing import complete_plan
 from tests.unit.timeline.plans import MERGING, commits, plan_of, replace, reserved, state_of, two_files
 from tests.unit.timeline.world import DAY_MS, Lake, versions_of
 from timeline import names, properties
@@ -223,7 +224,7 @@ def test_what_a_kind_makes_of_a_work_item_completes_its_plan(kind: PlanKind) -> 
     plan, rows = plan_of(kind, files), lake.live_rows()
     plan_id = instants.schedule_plan(lake.table, plan, kind)
     changes = [kind.change(item, [lake.merged(*files)], frozenset(), 0) for item in plan[kind.items]]
-    committed = instants.complete_plan(lake.open(), plan_id, changes)
+    committed = complete_plan(lake.open(), plan_id, changes)
     assert (lake.live_rows(), committed.dropped) == (rows, ())
     note = json.loads(lake.store.read(names.completed_path(plan_id)).data)
     assert note == {"version": committed.version, kind.items: 1, "dropped": 0}
@@ -291,7 +292,7 @@ def test_who_sleeps_until_a_plan_has_ended_and_its_files_went_has_no_claim_on_it
         if (verb, path) == ("create", names.inflight_path(plan_id, 1)) and reserved(lake):
             other = lake.open()
             assert instants.claim_plan(other, plan_id) is not None
-            instants.complete_plan(other, plan_id, [replace(lake, *files)])
+            complete_plan(other, plan_id, [replace(lake, *files)])
             lake.store.delete([each.path for each in lake.store.list_folder(kind.folder)])
 
     assert instants.claim_plan(lake.open(MemoryStore(lake.name, before=before)), plan_id) is None
@@ -420,9 +421,7 @@ def test_a_plan_completes_in_the_version_that_replaces_its_files(kind: PlanKind)
     files = two_files(lake)
     plan_id = instants.schedule_plan(lake.table, plan_of(kind, files), kind)
     before, rows = lake.table.head.number, lake.live_rows()
-    committed = instants.complete_plan(
-        lake.open(), plan_id, [replace(lake, *files)], summary={"plan": plan_id}
-    )
+    committed = complete_plan(lake.open(), plan_id, [replace(lake, *files)], summary={"plan": plan_id})
     versions = versions_of(lake.store)
     assert committed.version == before + 1 == max(versions)
     assert properties.PENDING_PLANS in versions[before].metadata.properties
@@ -441,10 +440,10 @@ def test_a_plan_that_two_executors_carry_out_completes_once(kind: PlanKind) -> N
     files = two_files(lake)
     plan_id = instants.schedule_plan(lake.table, plan_of(kind, files), kind)
     one, other, rows = lake.open(), lake.open(), lake.live_rows()
-    instants.complete_plan(one, plan_id, [replace(lake, *files)])
+    complete_plan(one, plan_id, [replace(lake, *files)])
     number = lake.open().head.number
     with pytest.raises(CommitConflictError, match="nothing of this commit is live; plan it again"):
-        instants.complete_plan(other, plan_id, [replace(lake, *files)])
+        complete_plan(other, plan_id, [replace(lake, *files)])
     assert lake.open().head.number == number
     assert lake.live_rows() == rows
 
@@ -455,7 +454,7 @@ def test_a_group_whose_input_is_gone_is_dropped_and_the_others_complete(kind: Pl
     plan_id = instants.schedule_plan(lake.table, plan_of(kind, (a,), (b,)), kind)
     lake.open().commit([replace(lake, a)])
     rows = lake.live_rows()
-    committed = instants.complete_plan(lake.table, plan_id, [replace(lake, a), replace(lake, b)])
+    committed = complete_plan(lake.table, plan_id, [replace(lake, a), replace(lake, b)])
     assert [list(dropped.change.removed) for dropped in committed.dropped] == [[a.file_path]]
     assert lake.live_rows() == rows
     assert reserved(lake) == {}
@@ -466,7 +465,7 @@ def test_a_plan_of_which_nothing_is_left_to_do_is_withdrawn(kind: PlanKind) -> N
     files = two_files(lake)
     plan_id = instants.schedule_plan(lake.table, plan_of(kind, files), kind)
     lake.open().commit([replace(lake, *files)])
-    committed = instants.complete_plan(lake.table, plan_id, [replace(lake, *files)])
+    committed = complete_plan(lake.table, plan_id, [replace(lake, *files)])
     assert len(committed.dropped) == 1
     assert pending_plans(lake.open().head.properties) == ()
 
@@ -497,6 +496,6 @@ def test_notes_that_the_store_refuses_cost_nothing(kind: PlanKind, caplog: pytes
                 raise StoreUnavailableError("no space")
             return super().create(path, data)
 
-    instants.complete_plan(lake.open(Refusing(lake.name)), plan_id, [replace(lake, *files)])
+    complete_plan(lake.open(Refusing(lake.name)), plan_id, [replace(lake, *files)])
     assert state_of(lake, plan_id) is State.ENDED
     assert "its note failed, which needs no repair" in caplog.text

@@ -14,6 +14,7 @@ import pytest
 from pyiceberg.manifest import DataFile
 
 from tests.unit.timeline.cleaning import Shore
+from tests.unit.timeline.completing import complete_plan
 from tests.unit.timeline.plans import damage, plan_of, replace, reserved, two_files
 from tests.unit.timeline.world import BY_P, DAY_MS, SCHEMA, Audit, FaultyStore, Lake, data_file
 from timeline import names
@@ -119,7 +120,7 @@ def a_whole_life(table: Table, lake: Lake, files: tuple[DataFile, ...], kind: Pl
         claimed.beat()
         claimed.beat()
         lake.table.commit([Append((lake.file(),))])
-        instants.complete_plan(table, plan_id, [replace(lake, *files)])
+        complete_plan(table, plan_id, [replace(lake, *files)])
     instants.show_plan(table, kind)
 
 
@@ -176,7 +177,7 @@ def test_deleting_the_folder_of_a_running_plan_on_local_disk_stops_nobody(
     assert claimed.beat()
     shutil.rmtree(tmp_path / "_timeline")
     merged = on_disk(lake.file(20), table)
-    instants.complete_plan(table, plan_id, [Replace(frozenset(f.file_path for f in files), (merged,))])
+    complete_plan(table, plan_id, [Replace(frozenset(f.file_path for f in files), (merged,))])
     shutil.rmtree(tmp_path / "_timeline")
     assert instants.show_plan(table, kind) == ()
     assert [file.location for file in table.refresh().live_files()] == [merged.file_path]
@@ -201,7 +202,7 @@ def test_a_process_that_dies_at_any_step_leaves_a_plan_that_another_one_ends(kin
         for _ in range(2):
             for plan in pending_plans(table.refresh().properties):
                 if instants.claim_plan(table, plan.plan_id, watch) is not None:
-                    instants.complete_plan(table, plan.plan_id, [replace(lake, *files)])
+                    complete_plan(table, plan.plan_id, [replace(lake, *files)])
             lake.clock.seconds += PATIENCE_SECONDS
         assert pending_plans(table.refresh().properties) == ()
 
@@ -247,7 +248,7 @@ def test_files_of_plans_that_ended_a_week_ago_go_and_pending_ones_stay(kind: Pla
     a, b, c = lake.file(), lake.file(), lake.file()
     lake.table.commit([Append((a, b, c))])
     ended = instants.schedule_plan(lake.table, plan_of(kind, (a,)), kind)
-    instants.complete_plan(lake.table, ended, [replace(lake, a)])
+    complete_plan(lake.table, ended, [replace(lake, a)])
     waiting = instants.schedule_plan(lake.table, plan_of(kind, (b,)), kind)
     states = {instant.plan_id: instant.state for instant in instants.show_plan(lake.table, kind)}
     assert states == {ended: State.COMPLETED, waiting: State.REQUESTED}

@@ -10,6 +10,7 @@ import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
+from tests.unit.timeline.completing import complete_plan
 from tests.unit.timeline.logs.kinds import CatalogKind
 from tests.unit.timeline.plans import plan_of
 from timeline import properties
@@ -53,7 +54,7 @@ def test_a_plan_is_announced_carried_out_and_completed(kind: CatalogKind) -> Non
     assert instants.claim_plan(opened, plan_id) is not None
     assert instants.claim_plan(table, plan_id) is None
     replace = Replace(frozenset(it.file_path for it in files), (kind.file([1, 2]),))
-    committed = instants.complete_plan(opened, plan_id, [replace])
+    committed = complete_plan(opened, plan_id, [replace])
     assert committed.dropped == ()
     assert [it.state for it in instants.show_plan(table, CLUSTERING)] == [State.COMPLETED]
     assert not [key for key in table.head.properties if key.startswith(properties.PENDING_PLANS)]
