@@ -20,14 +20,18 @@ class MergeDeletes(Change):
     left.
 
     Dropped, alone, if one of the delete files, or a data file that a new one names alone, is no longer live
-    when the commit lands, or if a data file is live that the writer took for one that has left (R13). Deletes
-    that others have added since do not matter: they stay beside the merged ones. A row delta whose writer
-    knew the old delete files is refused, as over deletes of the same file.
+    when the commit lands, if a data file is live that the writer took for one that has left, or if a delete
+    file is in a manifest that cannot be written again (R13). Deletes that others have added since do not
+    matter: they stay beside the merged ones. A row delta whose writer knew the old delete files is refused, as
+    over deletes of the same file.
     """
 
     over: ClassVar[Over] = Over(
         replaces="dropped",
-        when="unless its data files and its own delete files are live",
+        when=(
+            "unless its data files and its own delete files are live, and the types of their partitions are "
+            "known"
+        ),
     )
 
     removed: frozenset[str]
