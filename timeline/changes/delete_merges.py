@@ -22,8 +22,8 @@ class MergeDeletes(Change):
     Dropped, alone, if one of the delete files, or a data file that a new one names alone, is no longer live
     when the commit lands, if a data file is live that the writer took for one that has left, or if a delete
     file is in a manifest that cannot be written again (R13). Deletes that others have added since do not
-    matter: they stay beside the merged ones. A row delta whose writer knew the old delete files is refused, as
-    over deletes of the same file.
+    matter: they stay beside the merged ones. A row delta whose writer knew the old delete files is refused,
+    as over deletes of the same file.
     """
 
     over: ClassVar[Over] = Over(
