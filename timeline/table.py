@@ -194,13 +194,15 @@ class Table:
         """
         check_changes(changes)
         self.ensure_store_is_safe()
+        schema_id = self._head.schema.schema_id if schema_id is None else schema_id
         intent = Intent(
             tuple(changes),
-            self._head.schema.schema_id if schema_id is None else schema_id,
+            schema_id,
             self._table_uuid,
             transaction,
             summary or {},
             open_below_bytes,
+            self._head.metadata.schema_by_id(schema_id),
         )
         attempts = Attempts(intent, self.log.manifest_files, self.log.environment, self.log.draft)
         # A batch that is skipped for good does not write its manifest first.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
 
 from timeline.changes.changes import Change
 from timeline.manifests.entries import DeleteFile
@@ -33,6 +34,10 @@ class Intent:
     """Extra entries for the summary of the commit's first snapshot."""
     open_below_bytes: int = 0
     """Files below this size may be filled later; their manifest entries are kept apart from the others."""
+    written: Schema | None = None
+    """The schema of that id as the table had it when the commit was asked for: an id is given again where
+    another engine has removed the newest schemas. None where it is not known.
+    """
 
     @property
     def appended_files(self) -> tuple[DataFile, ...]:

@@ -106,10 +106,13 @@ def check_new_files_fit_the_schema(head: Head, intent: Intent) -> None:
     """Rows written under another schema still mean the same under the head's: no field was dropped, narrowed
     or made required. Fields that were added are null in them.
     """
-    if not intent.new_files or intent.schema_id == head.schema.schema_id:
-        return
     written = head.metadata.schema_by_id(intent.schema_id)
-    if written is None:
+    is_another = None not in (written, intent.written) and written != intent.written
+    if not intent.new_files and not (is_another and intent.rewritten_files):
+        return
+    if intent.schema_id == head.schema.schema_id and not is_another:
+        return
+    if written is None or is_another:
         raise CommitConflictError(
             f"the files were written under schema {intent.schema_id}, which the table no longer has; nothing"
             " of the commit is live, write the batch again",

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Context, Decimal
+from math import isnan
 from operator import index
 from typing import Any
 from uuid import UUID
@@ -20,6 +22,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DateType,
     DecimalType,
+    FloatType,
     IcebergType,
     IntegerType,
     ListType,
@@ -165,6 +168,8 @@ def _value(kind: IcebergType, avro: Any) -> _Convert | None:
         return lambda value: value.bytes if isinstance(value, UUID) else value
     if isinstance(kind, IntegerType | DateType):
         return _int
+    if isinstance(kind, FloatType):
+        return _float
     if isinstance(kind, LongType | TimeType | TimestampType | TimestamptzType):
         return index
     return None
@@ -175,6 +180,12 @@ def _int(value: Any) -> int:
     if not -(2**31) <= number < 2**31:
         raise OverflowError(f"this does not fit into 32 bits: {number}")
     return number
+
+
+def _float(value: float) -> float:
+    if not isnan(value) and struct.unpack("<f", struct.pack("<f", value))[0] != value:
+        raise ValueError(f"this is rounded in 32 bits: {value}")
+    return value
 
 
 def _unscaled(scale: int, size: int) -> _Convert:

@@ -7,7 +7,7 @@ transform, in all specs of the table. All functions are pure.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -15,13 +15,14 @@ from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, Par
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform, VoidTransform
-from pyiceberg.types import IcebergType, IntegerType, NestedField
+from pyiceberg.types import DecimalType, FloatType, IcebergType, IntegerType, NestedField
 
 from timeline import properties
 from timeline.errors import SchemaMismatchError, UnsupportedTableError
 from timeline.manifests.entries import LiveFile
 from timeline.manifests.manifest_format import check_partition_names
 
+_WIDENED = IntegerType, FloatType, DecimalType
 _Meaning = tuple[int, str]
 """The id of the source column, and the transform as metadata spells it."""
 
@@ -144,7 +145,8 @@ def find_lost_types(metadata: TableMetadataV2, files: Iterable[LiveFile]) -> str
 
 def _dropped_columns(metadata: TableMetadataV2, spec: PartitionSpec) -> dict[int, IcebergType | None]:
     """Return the columns of a spec that the table has no more, by field id, with their newest types; None
-    where no schema has one. A transform whose values are of one type, of whichever column, gets an integer.
+    where no schema has one, or one with a wider type may have been removed. A transform whose values are of
+    one type, of whichever column, gets an integer.
     """
     ids = metadata.schema().field_ids
     dropped = {field.source_id for field in spec.fields} - ids
@@ -152,13 +154,18 @@ def _dropped_columns(metadata: TableMetadataV2, spec: PartitionSpec) -> dict[int
     return {it: _newest_type(it, newest, spec) for it in sorted(dropped)}
 
 
-def _newest_type(field_id: int, schemas: Iterable[Schema], spec: PartitionSpec) -> IcebergType | None:
-    for schema in schemas:
-        if field_id in schema.field_ids:
-            return schema.find_type(field_id)
+def _newest_type(field_id: int, schemas: Sequence[Schema], spec: PartitionSpec) -> IcebergType | None:
     transforms = (field.transform for field in spec.fields if field.source_id == field_id)
     depends = any(isinstance(it, IdentityTransform | TruncateTransform) for it in transforms)
-    return None if depends else IntegerType()
+    found = next((it for it in schemas if field_id in it.field_ids), None)
+    if found is None:
+        return None if depends else IntegerType()
+    kind = found.find_type(field_id)
+    # A schema with a wider type may have been removed, unless the next one is there, or none ever was.
+    ids = {it.schema_id for it in schemas}
+    is_whole = found.schema_id == max(ids) and len(ids) == max(ids) - min(ids) + 1
+    is_known = is_whole or found.schema_id + 1 in ids
+    return None if depends and isinstance(kind, _WIDENED) and not is_known else kind
 
 
 def repartitioned_by(metadata: TableMetadataV2) -> str | None:

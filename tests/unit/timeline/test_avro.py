@@ -228,6 +228,8 @@ def partition_format(schema: Schema, spec: PartitionSpec) -> AvroFormat:
         (DecimalType(2, 0), Decimal(10**9)),
         (FixedType(3), b"ab"),
         (StringType(), 7),
+        (FloatType(), 0.1),
+        (FloatType(), 1e300),
     ],
     ids=str,
 )

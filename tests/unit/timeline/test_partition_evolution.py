@@ -499,3 +499,54 @@ def test_delete_files_whose_manifests_cannot_be_written_are_not_merged() -> None
     assert [it.change for it in committed.dropped] == [merge]
     with pytest.raises(UnsupportedTableError, match="all columns of partition spec 0"):
         lake.open().commit([RowDelta((), (lake.deletes(old, 2),), merge.removed)])
+
+
+def widened_and_dropped(lake: Lake, kind: IcebergType, value: object) -> None:
+    """Have a column of partitions widened, and files with a value of it; then another engine drops it."""
+    lake.table.commit([Append((lake.file(p=1),))])
+    lake.open().commit([MergeSchema(StructType(NestedField(0, "p", kind, required=False)))])
+    wide = lake.open().head.schema.schema_id
+    for _ in range(6):
+        lake.open().commit([Append((lake.file(p=value),))], schema_id=wide)  # type: ignore[arg-type]
+    lake.open().commit([asks(BUCKETS)])
+    lake.change_metadata(lambda metadata: dropping(metadata, 2))
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_type_is_not_known_where_the_schema_after_it_was_removed(is_removed: bool) -> None:
+    """It had a wider one, as a tag's older snapshot keeps only its own schema."""
+    lake = Lake(table_properties={properties.MANIFEST_MIN_MERGE_COUNT: "2"})
+    widened_and_dropped(lake, LongType(), 2**40)
+    if is_removed:
+        lake.change_metadata(lambda it: {"schemas": [each for each in it.schemas if each.schema_id != 1]})
+    assert specs_without_types(lake.open().head.metadata) == ({0} if is_removed else set())
+    before = {it.location: it.partition for it in lake.open().head.live_files()}
+    for _ in range(8):
+        lake.open().commit([Append((bucketed(lake, 2),))])
+    head = lake.open().head
+    assert before.items() <= {it.location: it.partition for it in head.live_files()}.items()
+    of_old = sum(it.partition_spec_id == 0 for it in head.manifests)
+    assert of_old == 7 if is_removed else of_old < 7
+
+
+def test_a_batch_of_a_schema_whose_id_was_given_again_is_written_again() -> None:
+    """Another engine has dropped the column, removed the schema that had it, and added another column."""
+    lake = Lake()
+    lake.table.commit([Append((lake.file(p=1),))])
+    lake.open().commit([MergeSchema(StructType(NestedField(0, "x", StringType(), required=False)))])
+    late, file, old = lake.open(), lake.file(p=1), next(iter(lake.open().head.live_files()))
+    other = NestedField(4, "y", StringType(), required=False)
+    lake.change_metadata(lambda _: {"current_schema_id": 0})
+    lake.change_metadata(lambda it: {"schemas": [it.schema()]})
+    lake.change_metadata(
+        lambda it: {
+            "schemas": [*it.schemas, Schema(*it.schema().fields, other, schema_id=1)],
+            "current_schema_id": 1,
+            "last_column_id": 4,
+        }
+    )
+    merge = Replace(frozenset({old.location}), (lake.file(lake.rows[old.location], p=1),))
+    for change in (Append((file,)), merge):
+        with pytest.raises(CommitConflictError, match="under schema 1, which the table no longer has"):
+            late.commit([change], schema_id=1)
+    lake.open().commit([Append((file,))], schema_id=1)
