@@ -20,7 +20,8 @@ CATALOG_SWITCHES = (
     Switch("R29", "the current schema is not asserted", updates, "_requirements",
            "yield AssertCurrentSchemaId(current_schema_id=base.current_schema_id)", "pass", catalog=True),
     Switch("R29", "the last field id is not asserted", updates, "_requirements",
-           "if base.schemas != after.schemas:", "if False:", catalog=True, rare=True),
+           "yield AssertLastAssignedFieldId(last_assigned_field_id=base.last_column_id)", "pass",
+           catalog=True, rare=True),
     Switch("R29", "a refusal passes for a loss", CatalogLog, "publish",
            "in_doubt = in_doubt or not is_refusal(failure)",
            "in_doubt = in_doubt or not is_refusal(failure)\n"

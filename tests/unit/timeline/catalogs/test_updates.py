@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.sorting import SortField, SortOrder
@@ -164,3 +165,15 @@ def test_what_the_updates_cannot_say_is_refused() -> None:
         catalog_commit(before, before.model_copy(update={"location": "elsewhere"}))
     with pytest.raises(ValueError, match="cannot change the schemas"):
         catalog_commit(before, before.model_copy(update={"schemas": []}))
+
+
+def test_no_append_passes_over_a_column_that_others_have_added() -> None:
+    """Also where the schema that has it has the id of the one that the files are of, which they removed."""
+    lake = Lake()
+    base, after = committed(lake, Append((lake.file(),)))
+    commit = catalog_commit(base, after)
+    column = NestedField(9, "theirs", StringType(), required=False)
+    schema = Schema(*base.schema().fields, column, schema_id=base.current_schema_id)
+    now = base.model_copy(update={"schemas": [schema], "last_column_id": 9})
+    with pytest.raises(CommitFailedException, match="last assigned field id has changed"):
+        applied(now, commit)
