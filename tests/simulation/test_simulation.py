@@ -30,7 +30,7 @@ from tests.simulation.score import Scored, known_seeds, markdown, score
 from tests.simulation.simulation import Report
 
 SCHEDULES = int(os.environ.get("SIMULATED_SCHEDULES", "120"))
-"""Few, which meet all that they are for: `make soak` runs a hundred times as many."""
+"""Few, which meet all that they are for: `make soak` runs thirty times as many."""
 SEEDS_TO_CATCH = 300
 """Most switches fall within twenty; `python -m tests.simulation --mutations` tries the rare ones longer."""
 SCHEDULES_OF_TWO_TABLES = SCHEDULES * 3 // 10

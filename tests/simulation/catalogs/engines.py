@@ -527,11 +527,12 @@ class Engine:
     ) -> ManifestFile:
         for entry in entries if added else ():
             entry.snapshot_id = snapshot_id
-        metadata = self.metadata
-        path = f"metadata/theirs-{snapshot_id}-{name}.avro"
-        return self._files.write_manifest(
-            path, metadata.specs()[spec_id], metadata.schema(), snapshot_id, entries, kind
-        )
+        path, spec = f"metadata/theirs-{snapshot_id}-{name}.avro", self.metadata.specs()[spec_id]
+        return self._files.write_manifest(path, spec, self._schema_of(spec_id), snapshot_id, entries, kind)
+
+    def _schema_of(self, spec_id: int) -> Any:
+        """Return the schema that manifests of a spec state."""
+        return self.metadata.schema()
 
     def _send(self, updates: Sequence[TableUpdate], parents: Mapping[int, int | None] | None = None) -> None:
         self.sim.tell(self.name, " ".join(type(update).__name__ for update in updates))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import ManifestEntry, ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.update import AddPartitionSpecUpdate, RemoveSchemasUpdate, SetDefaultSpecUpdate
 from pyiceberg.transforms import IdentityTransform
@@ -90,21 +89,7 @@ class ColumnEngine(Engine):
         return self._schema_of(manifest.partition_spec_id) is None
 
     def _schema_of(self, spec_id: int) -> Any:
+        """As the base: the newest one that has the spec's columns, or None."""
         sources = {it.source_id for it in self.metadata.specs()[spec_id].fields}
         newest = sorted(self.metadata.schemas, key=lambda it: it.schema_id, reverse=True)
         return next((it for it in newest if sources <= it.field_ids), None)
-
-    def _new_manifest(
-        self,
-        snapshot_id: int,
-        name: str,
-        spec_id: int,
-        entries: Sequence[ManifestEntry],
-        kind: ManifestContent,
-        *,
-        added: bool = True,
-    ) -> ManifestFile:
-        for entry in entries if added else ():
-            entry.snapshot_id = snapshot_id
-        path, spec = f"metadata/theirs-{snapshot_id}-{name}.avro", self.metadata.specs()[spec_id]
-        return self._files.write_manifest(path, spec, self._schema_of(spec_id), snapshot_id, entries, kind)
