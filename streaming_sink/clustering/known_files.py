@@ -144,7 +144,9 @@ def _comparable(partition: Partition) -> TablePartition:
 
 _ANOTHER_ORDER = "another order"
 _WAITS = "another engine rewrites files of its partition, and a pass of the stream leaves it room for a while"
-_WITHOUT_TYPES = "is partitioned by a column that all schemas have lost, so that no manifest can list it anew"
+_WITHOUT_TYPES = (
+    "is partitioned by a column whose type is not known any more, so that no manifest can list it anew"
+)
 _ENCRYPTED = "is encrypted, and the pass has no keys"
 _ENCRYPTED_BY_OTHERS = "is encrypted by another writer, whose keys are not known"
 

@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from streaming_sink.removal.places import own_spelling
 from timeline.manifests.entries import LiveFile
-from timeline.retention.expired import pending_notes, read_expiry_note
+from timeline.retention.expired import pending_notes, read_expiry_notes
 from timeline.retention.policy import lineage, snapshot_version
 from timeline.table import Table
 from timeline.versions.followed import FOLLOWED_TAG_PREFIX
@@ -69,11 +69,11 @@ def read_holders(table: Table) -> HeldFiles:
     for snapshot, holders in _holders(table.head):
         lists[snapshot.manifest_list] |= holders
         numbers[snapshot.manifest_list] = snapshot.sequence_number or 0
-    for pending in pending_notes(table.store, table.head.version.owner):
-        note = read_expiry_note(table.store, pending)
-        for record in () if note is None else (*note.expired, *note.unpinned):
+    notes, _ = read_expiry_notes(table.store, pending_notes(table.store, table.head.version.owner))
+    for note in notes.values():
+        for record in note.gone:
             lists[record.manifest_list].add(
-                Holder(How.EXPIRED, f"snapshot {record.snapshot_id}, which version {pending.version} expired")
+                Holder(How.EXPIRED, f"snapshot {record.snapshot_id}, which version {note.version} expired")
             )
     manifests: dict[str, ManifestFile] = {}
     of_manifest: dict[str, set[Holder]] = defaultdict(set)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -43,6 +43,7 @@ from timeline.errors import CommitConflictError, StoreUnavailableError
 from timeline.manifests.entries import DeleteFile, LiveFile, position_deletes
 from timeline.table import Committed, Table
 from timeline.versions.keys import PARTITION_SCOPE, key_of
+from timeline.versions.partitioning import describe_lost_types, specs_without_types
 
 _APP_ID = "purge"
 _NO_ROWS = np.empty(0, np.int64)
@@ -70,28 +71,47 @@ def files_to_rewrite(left: Leftovers) -> list[str]:
     return sorted({known[location_of(store, each.path)].location for each in live})
 
 
-def stale_manifests(left: Leftovers) -> frozenset[str]:
-    """Return the manifests of the head that name files which have left them and held rows of the keys."""
+def stale_manifests(left: Leftovers) -> dict[str, int]:
+    """Return the manifests of the head that name files which have left them and held rows of the keys, with
+    the ids of their partition specs.
+    """
     store, files = left.table.store, left.table.log.manifest_files
     named = {store.uri(each.path) for each in left.of(LeftoverKind.BOUNDS)}
-    found = set[str]()
+    found = dict[str, int]()
     for manifest in left.table.head.manifests:
         if own_spelling(store, manifest.manifest_path) in named:
-            found.add(manifest.manifest_path)
+            found[manifest.manifest_path] = manifest.partition_spec_id
         elif manifest.deleted_files_count != 0:
             entries = files.find_entries(manifest) or ()
             gone = (it.data_file.file_path for it in entries if it.status == ManifestEntryStatus.DELETED)
             if any(own_spelling(store, each) in left.with_rows for each in gone):
-                found.add(manifest.manifest_path)
-    return frozenset(found)
+                found[manifest.manifest_path] = manifest.partition_spec_id
+    return found
+
+
+def find_fixed(left: Leftovers) -> dict[str, str]:
+    """Return which of the files and manifests that a purge would write again cannot be, by location, and
+    why.
+    """
+    head, known = left.table.head, left.held.known
+    fixed = specs_without_types(head.metadata)
+    if not fixed:
+        return {}
+    specs = {it: known[own_spelling(left.table.store, it)].spec_id for it in files_to_rewrite(left)}
+    specs |= stale_manifests(left)
+    return {it: describe_lost_types(spec_id) for it, spec_id in specs.items() if spec_id in fixed}
 
 
 def rewrite(
-    left: Leftovers, locations: Sequence[str], matcher: RowMatcher, own_key: KeyColumns | None
+    left: Leftovers,
+    locations: Sequence[str],
+    stale: Collection[str],
+    matcher: RowMatcher,
+    own_key: KeyColumns | None,
 ) -> Rewritten:
     """Delete the live rows of the keys in these files, and rewrite the files without all their deleted rows,
     in one version: a row delta and a replace, so that time travel shows the delete. Manifests that name what
-    has left are written again.
+    has left, the stale ones, are written again.
 
     Of a table with a key, deletes are remembered under the sequence of the row: an older change that comes
     late brings no row back, and a newer one is a new row.
@@ -147,12 +167,11 @@ def rewrite(
         known = frozenset(each.location for file in files for each in head.deletes_of(file))
         changes.insert(0, RowDelta((), tuple(deletes), known))
         changes += _tombstones(job, left, files, matcher, own_key)
-    stale = stale_manifests(left)
     if not changes and not stale:
         return Rewritten(problems=problems)
     try:
         done = table.commit(
-            [*changes, RewriteManifests(stale)],
+            [*changes, RewriteManifests(frozenset(stale))],
             schema_id=head.schema.schema_id,
             summary={PURGE: "keys"},
             open_below_bytes=FileSizing().small_file_bytes,

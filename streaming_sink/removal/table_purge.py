@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from streaming_sink.removal.leftovers import Leftover, LeftoverKind, Leftovers, SeenFiles, find_leftovers
 from streaming_sink.removal.matching import RowMatcher
 from streaming_sink.removal.report import PurgedTable, StillThere
-from streaming_sink.removal.rewriting import files_to_rewrite, rewrite, stale_manifests
+from streaming_sink.removal.rewriting import files_to_rewrite, find_fixed, rewrite, stale_manifests
 from streaming_sink.removal.until import OLDER, orphaned_until_ms, until
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.keys.scanning import KeyColumns
@@ -116,11 +116,13 @@ class TablePurge:
         while lost < _TRIES:
             left = self.look()
             self.check_nothing_pins(left)
+            self._problems |= find_fixed(left)
             files = [it for it in files_to_rewrite(left) if it not in self._problems]
-            if not files and not stale_manifests(left):
+            stale = [it for it in stale_manifests(left) if it not in self._problems]
+            if not files and not stale:
                 break
             starts = range(0, max(len(files), 1), _FILES_A_VERSION)
-            made = [self._rewrite(left, files[start : start + _FILES_A_VERSION]) for start in starts]
+            made = [self._rewrite(left, files[start : start + _FILES_A_VERSION], stale) for start in starts]
             if any(made):
                 self.table.commit([AppendNothing()])
             else:
@@ -132,13 +134,13 @@ class TablePurge:
             left = self.look()
         return left
 
-    def _rewrite(self, left: Leftovers, files: Sequence[str]) -> bool:
+    def _rewrite(self, left: Leftovers, files: Sequence[str], stale: Sequence[str]) -> bool:
         """Rewrite some files as one version; False where other writers were first, so that none was made: in
         a process that slept past the grace period, its files may have been deleted since, too.
         """
         head = self.table.head
         try:
-            done = rewrite(left, files, self.matcher, self.own_key)
+            done = rewrite(left, files, stale, self.matcher, self.own_key)
         except (DataFileError, FileNotFoundError, MissingMetadataError) as missing:
             if self.table.refresh() is not head:
                 return False

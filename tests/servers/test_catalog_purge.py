@@ -14,7 +14,7 @@ from streaming_sink.commands.cli import main
 from streaming_sink.removal import purge as purging
 from streaming_sink.removal import until
 from tests.servers.keyed_case import KeyedCase
-from timeline.retention import garbage, policy
+from timeline.retention import grace, policy
 
 pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow]
 
@@ -27,7 +27,7 @@ DISTANCE = 4
 
 @pytest.fixture
 def keyed(running: Any, spark: Any, monkeypatch: pytest.MonkeyPatch) -> KeyedCase:
-    for module in (policy, garbage, until):
+    for module in (policy, grace, until):
         monkeypatch.setattr(module, "SAFE_DISTANCE", DISTANCE)
     monkeypatch.setattr(purging, "_PACE_SECONDS", 0.1)
     case = KeyedCase(*running, spark)

@@ -29,7 +29,7 @@ from tests.tiers import IN_SOAK, longer_in_soak
 from timeline.catalogs import catalog_log, catalog_version
 from timeline.catalogs.catalog_log import CatalogLog
 from timeline.changes.purge_changes import AppendNothing
-from timeline.retention import garbage, policy
+from timeline.retention import grace, policy
 from timeline.table import Table
 
 pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow]
@@ -307,7 +307,7 @@ def their_snapshots(case: Case, count: int) -> set[int]:
 def distance(monkeypatch: pytest.MonkeyPatch) -> int:
     """How many commits stay before expiry: a hundred in the soak, and a few elsewhere, which is faster."""
     if not IN_SOAK:
-        for module in (policy, garbage):
+        for module in (policy, grace):
             monkeypatch.setattr(module, "SAFE_DISTANCE", 8)
         monkeypatch.setattr(catalog_version, "MAINTAIN_EVERY", 4)
     return policy.SAFE_DISTANCE
@@ -376,7 +376,7 @@ def test_a_file_that_others_have_added_again_outlives_its_expiry(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By main's own lists it has left, and R7's short way deletes it."""
-    for module in (policy, garbage):
+    for module in (policy, grace):
         monkeypatch.setattr(module, "SAFE_DISTANCE", 6)
     monkeypatch.setattr(catalog_version, "MAINTAIN_EVERY", 4)
     case.land(

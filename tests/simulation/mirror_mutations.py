@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from tests.simulation.switch import Switch
 from timeline.catalogs.mirrors.mirroring import Mirror
-from timeline.retention import garbage, mirrored, policy
+from timeline.retention import mirrored, policy
+from timeline.retention.grace import GracePeriods
 
 MIRROR_SWITCHES = (
     Switch("R36", "a mirror is moved over a fork", Mirror, "_move",
            "at = 0 if place is None else", "at = 0 if place is None or '-0a1b' in place else", mirrored=True),
     Switch("R36", "a version that a mirror names is deleted early", policy, "versions_to_delete",
            "and number not in held", "", mirrored=True),
-    Switch("R36", "what a mirrored version reaches is deleted early", garbage, "sweep",
-           " or pending.version > held_from", "", mirrored=True),
+    Switch("R36", "what a mirrored version reaches is deleted early", GracePeriods, "has",
+           " or pending.version > self.held_from", "", mirrored=True),
     Switch("R36", "a mirror names a version before there is a note", Mirror, "_note",
            "table.store.overwrite(note.path", "(lambda *_: None)(note.path", mirrored=True),
     Switch("R36", "a note is not looked at again before the mirror is moved", Mirror, "_note",

@@ -92,7 +92,9 @@ class Oracle:
     partitions: PartitionJudge = field(default_factory=PartitionJudge)
     deletes: DeletesJudge = field(default_factory=DeletesJudge)
     _lost_notes: set[str] = field(default_factory=set)
-    """Commits whose note of what they expired somebody has deleted or damaged."""
+    """Commits whose note of what they expired somebody has deleted."""
+    damaged_notes: set[str] = field(default_factory=set)
+    """The paths of those that somebody has damaged."""
     _once_pinned: set[int] = field(default_factory=set)
     """Snapshots that a tag has named; those of one version stay and go together."""
     _left_on_purpose: Counter[int] = field(default_factory=Counter)
@@ -151,7 +153,7 @@ class Oracle:
             self.created(path, data)
         self._raw.objects[path] = data
         if by.startswith("vandal"):
-            self.spoiled(path)
+            self.spoiled(path, damaged=True)
 
     def sent(self, verb: str, path: str, data: bytes | None, by: str) -> None:
         """The hint never goes back knowingly, and is looked at before a version file goes (R5, R19)."""
@@ -224,10 +226,16 @@ class Oracle:
         if by.startswith("vandal"):
             self.spoiled(path)
 
-    def spoiled(self, path: str) -> None:
-        """Somebody deleted or damaged a file of the timeline: who leans on it may err, but for rows."""
+    def spoiled(self, path: str, *, damaged: bool = False) -> None:
+        """Somebody deleted or damaged a file of the timeline: who leans on it may err, but for rows.
+
+        A damaged note shows that it was there: who cannot read it waits.
+        """
         if match := _NOTE.match(path):
-            self._lost_notes.add(match.group(1))
+            if damaged:
+                self.damaged_notes.add(path)
+            else:
+                self._lost_notes.add(match.group(1))
         elif match := _INSTANT.match(path):
             self.plans.spoiled.add(match.group(1))
 

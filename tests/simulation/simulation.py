@@ -36,7 +36,7 @@ from timeline.commit import version_log
 from timeline.drafts import draft, succession
 from timeline.maintenance import orphans
 from timeline.plans import instants, reservations
-from timeline.retention import garbage, policy
+from timeline.retention import grace, policy
 from timeline.table import Table
 from timeline.versions.head import Head
 
@@ -63,7 +63,7 @@ def small_constants(seed: int) -> Iterator[None]:
             (policy, "VERSION_AGE_MS", 2000),
             (policy, "VERSIONS_MOST", 8),
             (policy, "SAFE_DISTANCE", SAFE_DISTANCE),
-            (garbage, "SAFE_DISTANCE", SAFE_DISTANCE),
+            (grace, "SAFE_DISTANCE", SAFE_DISTANCE),
             (reservations, "SAFE_DISTANCE", SAFE_DISTANCE),
             (instants, "KEPT_MS", 5000),
             (draft, "MAINTAIN_EVERY", 1),

@@ -200,6 +200,6 @@ class SetPartitioning(Change):
         draft.update_metadata(
             partition_specs=specs if spec in specs else [*specs, spec],
             default_spec_id=spec.spec_id,
-            last_partition_id=max(last_partition_id(metadata), *(field.field_id for field in spec.fields)),
+            last_partition_id=max([last_partition_id(metadata), *(it.field_id for it in spec.fields)]),
         )
         draft.properties[properties.REPARTITIONED] = Repartitioned(spec.spec_id, self.app_id).to_property()

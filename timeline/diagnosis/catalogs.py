@@ -18,7 +18,7 @@ from timeline.diagnosis.staged import check_staged
 from timeline.diagnosis.state import check_work_items
 from timeline.errors import CorruptTableError, TableReplacedError
 from timeline.outbox import OpenTable
-from timeline.retention.expired import pending_notes, read_expiry_note
+from timeline.retention.expired import pending_notes, read_expiry_notes
 from timeline.retention.policy import find_memories, lineage
 from timeline.stores.base import Store
 from timeline.table import Table
@@ -147,9 +147,9 @@ def _held(what: str, repair: str) -> Finding:
 def _check_nothing_was_taken_early(head: Head, store: Store, stored: StoredFiles) -> Iterator[Finding]:
     """Yield which files of expired snapshots were deleted within their grace period."""
     gone = []
-    for pending in pending_notes(store, head.version.owner):
-        expiry = read_expiry_note(store, pending)
-        for record in () if expiry is None else (*expiry.expired, *expiry.unpinned):
+    notes, _ = read_expiry_notes(store, pending_notes(store, head.version.owner))
+    for expiry in notes.values():
+        for record in expiry.gone:
             manifests = head.manifest_files.find_list(record.manifest_list)
             needed = [record.manifest_list, *(each.manifest_path for each in manifests or ())]
             gone += [each for each in needed if store.relative(each) not in stored.of_metadata]

@@ -27,7 +27,8 @@ from timeline.maintenance.expiry import check_files_may_go
 from timeline.manifests.copies import copy_path
 from timeline.outbox import OpenTable, open_if_there
 from timeline.retention.deletions import DeletedKind, Deletion, Deletions
-from timeline.retention.expired import pending_notes, read_expiry_note
+from timeline.retention.expired import pending_notes, read_expiry_notes
+from timeline.retention.grace import GracePeriods
 from timeline.retention.path_index import PathIndex
 from timeline.table import Table, open_table
 from timeline.versions.head import Head
@@ -149,7 +150,8 @@ class _Referred:
     def add(self, head: Head) -> None:
         """Add what the snapshots of a version refer to, and what those do that expired and may still be read.
 
-        CorruptTableError where a snapshot's files are missing: reachability cannot be determined then.
+        CorruptTableError where a snapshot's files are missing, or a note on what has expired is damaged:
+        reachability cannot be determined then.
         """
         for snapshot in reversed(head.metadata.snapshots):  # the newest has most manifests, read ahead
             # A snapshot that expired while this cleaner slept needs no files any more.
@@ -162,10 +164,21 @@ class _Referred:
                     version=head.number,
                     files=[snapshot.manifest_list],
                 )
-        for pending in pending_notes(self.table.store, head.version.owner):
-            if note := read_expiry_note(self.table.store, pending):
-                for record in (*note.expired, *note.unpinned):
-                    self._add_snapshot(record.manifest_list)
+        store = self.table.store
+        notes, damaged = read_expiry_notes(store, pending_notes(store, head.version.owner))
+        grace = GracePeriods.of(store, head)
+        if unknown := [pending.path for pending in damaged if grace.has_of_commit(pending)]:
+            raise CorruptTableError(
+                f"{', '.join(unknown[:3])} cannot be read, so that it is not known which snapshots have"
+                " expired that readers may still read; nothing was deleted. It is in the way until its grace"
+                " period is over; where no reader reads what has expired, delete it now",
+                location=store.location,
+                version=head.number,
+                files=unknown,
+            )
+        for note in notes.values():
+            for record in note.gone:
+                self._add_snapshot(record.manifest_list)
 
     def add_locations(self, locations: Iterable[str]) -> None:
         """Add files that no snapshot refers to yet."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from timeline.retention.policy import (
     snapshot_version,
     snapshots_to_expire,
 )
-from timeline.stores.base import Store
+from timeline.stores.base import Store, find_path
 
 _LOG = logging.getLogger("streaming_sink.timeline")
 
@@ -74,6 +74,15 @@ class Note:
     def path(self) -> str:
         return expired_path(self.version, self.commit_id, self.owner)
 
+    @property
+    def gone(self) -> tuple[SnapshotRecord, ...]:
+        """All snapshots that the version expired."""
+        return (*self.expired, *self.unpinned)
+
+    @property
+    def records(self) -> tuple[SnapshotRecord, ...]:
+        return (*self.gone, self.kept)
+
     def encode(self) -> bytes:
         stored = asdict(self)
         for name in ("theirs", "owner"):
@@ -113,15 +122,24 @@ def pending_notes(store: Store, owner: str = "") -> list[Pending]:
     return sorted(Pending(*named, path) for path in listed if (named := expired_version(path)) is not None)
 
 
-def read_expiry_note(store: Store, pending: Pending) -> Note | None:
-    """Return a note, or None where it was deleted, or belongs to another table."""
-    try:
-        note = Note.decode(store.read(pending.path).data)
-        for record in () if note is None else (*note.expired, note.kept, *note.unpinned):
-            store.relative(record.manifest_list)
-    except (FileNotFoundError, ValueError):
-        return None
-    return note
+def read_expiry_notes(store: Store, pending: Iterable[Pending]) -> tuple[dict[Pending, Note], list[Pending]]:
+    """Return the notes that are there, and those that are damaged, so that what they name is not known.
+
+    One that was deleted since is in neither, nor is one of another table, whose files were copied here.
+    """
+    notes: dict[Pending, Note] = {}
+    damaged = []
+    for each in pending:
+        try:
+            data = store.read(each.path).data
+        except FileNotFoundError:
+            continue
+        note = Note.decode(data)
+        if note is None or note.path != each.path:
+            damaged.append(each)
+        elif all(find_path(store, record.manifest_list) for record in note.records):
+            notes[each] = note
+    return notes, damaged
 
 
 def expire(

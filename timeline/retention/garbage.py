@@ -26,9 +26,9 @@ from timeline.manifests.contents import ManifestContents
 from timeline.manifests.copies import copy_path
 from timeline.manifests.manifests import ManifestFiles
 from timeline.retention.deletions import DeletedKind, Deletion, Deletions, by_kind
-from timeline.retention.expired import Note, Pending, SnapshotRecord, pending_notes, read_expiry_note
-from timeline.retention.mirrored import held_versions, notes_of_mirrors
-from timeline.retention.policy import SAFE_DISTANCE, lineage, snapshot_version
+from timeline.retention.expired import Note, Pending, SnapshotRecord, pending_notes, read_expiry_notes
+from timeline.retention.grace import GracePeriods
+from timeline.retention.policy import lineage, snapshot_version
 from timeline.retention.reachability import find_unreached
 from timeline.stores.base import Store, find_path
 from timeline.versions.head import Head
@@ -59,32 +59,18 @@ def sweep(
     """
     if head.version.keeps_files:
         return Deletions(dry_run=dry_run)
-    if grace_ms is None:
-        grace_ms = properties.number(head.properties, properties.DELETION_GRACE_MS)
-
-    def age_of(pending: Pending) -> int:
-        return head.metadata.last_updated_ms - names.ulid_time_ms(pending.commit_id)
-
-    # What a version expired, an earlier one that a mirror names still reaches.
-    held_from = min(held_versions(notes_of_mirrors(files.store, head), head), default=head.number)
+    grace = GracePeriods.of(files.store, head, grace_ms)
     waiting: list[Pending] = []
     due: list[Pending] = []
     for pending in pending_notes(files.store, head.version.owner):
-        later = head.version.commits_since(pending.version)
-        if 0 <= later < SAFE_DISTANCE and not head.version.may_have(pending.version, pending.commit_id):
-            if not dry_run:  # it is of an attempt that lost; the winner has a note of its own
+        if grace.has_lost(pending):
+            if not dry_run:
                 files.store.delete([pending.path])
-        elif later < SAFE_DISTANCE or age_of(pending) < grace_ms or pending.version > held_from:
-            waiting.append(pending)
         else:
-            due.append(pending)
+            (waiting if grace.has(pending) else due).append(pending)
     deleted: list[Deletion] = []
     if due:
-        read = {
-            each: note
-            for each in (*due, *waiting)
-            if (note := read_expiry_note(files.store, each)) is not None
-        }
+        read, _ = read_expiry_notes(files.store, (*due, *waiting))
         notes_of_main = _notes_of_main(read.values(), head)
         # A commit that lost may have noted long ago, or late under an old number, what another one has
         # expired only now, or a tag has kept until now: the grace period is that of the one that expired it,
@@ -96,13 +82,13 @@ def sweep(
         unpinned = [record for note in waits for record in note.unpinned]
         left = [*(record for note in waits for record in note.expired), *unpinned]
         in_grace = {record.snapshot_id for record in left}
-        unknown = any(each not in read and each.version <= head.number for each in waiting)
+        unknown = any(each not in read and grace.has_of_commit(each) for each in waiting)
         ripe = [] if unknown else [each for each in due if _of_none(read.get(each), in_grace)]
         waiting += [each for each in due if each not in ripe]
         doubtful = {
             each: note for each in ripe if (note := read.get(each)) and _may_return(head, note, notes_of_main)
         }
-        if doubtful and (at_most is None or max(map(age_of, doubtful)) >= 2 * grace_ms):
+        if doubtful and (at_most is None or max(map(grace.age_ms, doubtful)) >= 2 * grace.grace_ms):
             notes = [note for note in doubtful.values() if _of_none(note, live)]
             garbage = find_unreached(files, head, notes, left) if notes else []
             if not dry_run:
@@ -139,7 +125,7 @@ def _notes_of_main(notes: Iterable[Note], head: Head) -> list[Note]:
     found = []
     for note in sorted(notes, key=lambda note: note.version, reverse=True):
         if note.kept.manifest_list in of_main:
-            of_main |= {record.manifest_list for record in (*note.expired, *note.unpinned)}
+            of_main |= {record.manifest_list for record in note.gone}
             found.append(note)
     return found
 

@@ -100,9 +100,8 @@ def schemas_of_spec(metadata: TableMetadataV2, spec: PartitionSpec) -> tuple[Sch
     dropped = _dropped_columns(metadata, spec)
     if None in dropped.values():
         raise UnsupportedTableError(
-            "another engine has removed the schemas that had all columns of partition spec"
-            f" {spec.spec_id}, by which live files are partitioned, so their manifests cannot be written"
-            f" again; nothing was changed. Rewrite these files there: {metadata.location}",
+            f"{describe_lost_types(spec.spec_id)}; nothing was changed. Have that engine rewrite the files of"
+            f" that spec: {metadata.location}",
             location=metadata.location,
         )
     schema, columns = metadata.schema(), []
@@ -135,11 +134,14 @@ def find_lost_types(metadata: TableMetadataV2, files: Iterable[LiveFile]) -> str
     """Return why one of these files cannot leave its manifest, or None where all can."""
     fixed = specs_without_types(metadata)
     lost = next((it for it in files if it.spec_id in fixed), None) if fixed else None
-    if lost is None:
-        return None
+    return None if lost is None else f"{describe_lost_types(lost.spec_id)}: {lost.location}"
+
+
+def describe_lost_types(spec_id: int) -> str:
+    """Return why the manifests of a spec without types cannot be written."""
     return (
-        f"another engine has removed the schemas that had all columns of partition spec {lost.spec_id}, so"
-        f" the manifest of an input cannot be written again: {lost.location}"
+        f"another engine has dropped a column of partition spec {spec_id} and removed a schema that its type"
+        " may have been in, so manifests of that spec cannot be written again"
     )
 
 

@@ -67,11 +67,15 @@ class ColumnEngine(Engine):
         self.sim.meet("theirs: column of partitions dropped")
         self._set_schema(tuple(it for it in fields if it is not chosen))
         if self.sim.random.random() < 1 / 3:
-            newest = max(it.schema_id for it in self.metadata.schemas)  # its id is not given again
-            kept = self.metadata.current_schema_id, newest
-            gone = [it.schema_id for it in self.metadata.schemas if it.schema_id not in kept]
-            self.sim.meet("theirs: schemas removed")
-            self._send([RemoveSchemasUpdate(schema_ids=gone)])
+            others = {it.schema_id for it in self.metadata.schemas} - {self.metadata.current_schema_id}
+            newest = max(others, default=0)
+            if newest < self.metadata.current_schema_id or self.sim.random.random() < 0.5:
+                gone = others - {newest}
+                self.sim.meet("theirs: schemas removed")
+            else:
+                gone = others if self.sim.random.random() < 0.5 else {newest}
+                self.sim.meet("theirs: the newest schema removed, whose id is given again")
+            self._send([RemoveSchemasUpdate(schema_ids=sorted(gone))])
 
     def drop_or_rename_column(self) -> None:
         """Those of partitions have their own way to go."""

@@ -10,7 +10,7 @@ from tests.unit.timeline.world import Clock, Lake
 from timeline import properties
 from timeline.changes.changes import Append, Replace, SetProperties
 from timeline.errors import StoreUnavailableError
-from timeline.retention.expired import pending_notes, read_expiry_note
+from timeline.retention.expired import pending_notes, read_expiry_notes
 from timeline.stores import MemoryStore
 from timeline.table import Committed, Table
 from timeline.versions.head import Head
@@ -81,10 +81,10 @@ class Shore(Lake):
         """The path of every file that an expired snapshot needs, while the note of its expiry is there."""
         head = self.open().head
         found = set[str]()
-        for pending in pending_notes(self.objects):
-            if note := read_expiry_note(self.objects, pending):
-                for record in (*note.expired, *note.unpinned):
-                    found |= reached(self.objects, head, record.manifest_list)
+        notes, _ = read_expiry_notes(self.objects, pending_notes(self.objects))
+        for note in notes.values():
+            for record in note.gone:
+                found |= reached(self.objects, head, record.manifest_list)
         return found
 
     def check_nothing_is_missing(self) -> None:

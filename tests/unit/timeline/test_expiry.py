@@ -21,7 +21,7 @@ from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import remove_orphan_files
 from timeline.names import EXPIRED_FOLDER, HINT_PATH
 from timeline.retention.deletions import DeletedKind, Deletions
-from timeline.retention.expired import Note, SnapshotRecord, pending_notes, read_expiry_note
+from timeline.retention.expired import Note, SnapshotRecord, pending_notes, read_expiry_notes
 from timeline.stores import MemoryStore
 
 COMMITS = count(400, 1_500)
@@ -240,12 +240,12 @@ def test_a_lost_commits_note_of_a_clock_ahead_costs_time_and_no_orphans() -> Non
     shore.pass_versions(110)
     expire_snapshots(shore.table)
     (pending,) = pending_notes(shore.objects)
-    note = read_expiry_note(shore.objects, pending)
-    assert note is not None
-    ahead = replace(note, version=6, commit_id=names.ulid(shore.clock.now_ms + 2 * DAY_MS, 7))
+    note = read_expiry_notes(shore.objects, [pending])[0][pending]
+    shore.pass_versions(90)
+    ahead = replace(note, version=6, commit_id=names.ulid(shore.clock.now_ms + 25 * MINUTE_MS, 7))
     shore.objects.overwrite(ahead.path, ahead.encode())
     before = shore.paths()
-    shore.pass_versions(110)
+    shore.pass_versions(20)
     assert {pending.path, ahead.path} <= shore.paths()
     assert before - shore.paths() <= {path for path in before if "metadata.json" in path}
     shore.clock.now_ms += 3 * DAY_MS
@@ -263,16 +263,38 @@ def test_nothing_is_deleted_while_a_note_in_its_grace_cannot_be_read() -> None:
     shore.pass_versions(110)
     expire_snapshots(shore.table)
     (pending,) = pending_notes(shore.objects)
-    unread = names.expired_path(6, names.ulid(shore.clock.now_ms + 2 * DAY_MS, 7))
+    shore.pass_versions(90)
+    unread = names.expired_path(6, names.ulid(shore.clock.now_ms + 25 * MINUTE_MS, 7))
     shore.objects.overwrite(unread, b"{}")
     before = shore.paths()
-    shore.pass_versions(110)
+    shore.pass_versions(20)
     assert {pending.path, unread} <= shore.paths()
     assert before - shore.paths() <= {path for path in before if "metadata.json" in path}
     shore.clock.now_ms += 3 * DAY_MS
     shore.pass_versions(20)
     assert not pending_notes(shore.objects)
     assert shore.leftover() == set()
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_note_of_a_clock_that_was_years_ahead_holds_nothing_up(damaged: bool) -> None:
+    """No commit that landed is later than the head, by more than other engines' clocks differ."""
+    shore = Shore()
+    for _ in range(5):
+        shore.fill()
+    shore.pass_versions(110)
+    expire_snapshots(shore.table)
+    (pending,) = pending_notes(shore.objects)
+    note = read_expiry_notes(shore.objects, [pending])[0][pending]
+    ahead = replace(note, version=6, commit_id=names.ulid(shore.clock.now_ms + 3650 * DAY_MS, 7))
+    shore.objects.overwrite(ahead.path, b"{}" if damaged else ahead.encode())
+    reader = shore.in_grace()
+    shore.pass_versions(19)
+    assert reader <= shore.paths(), "main's note is in its grace period"
+    shore.pass_versions(110)
+    assert not pending_notes(shore.objects)
+    assert shore.leftover() == set()
+    shore.check_nothing_is_missing()
 
 
 def test_what_another_run_has_deleted_of_a_snapshot_in_its_grace_stops_no_deletion() -> None:

@@ -15,8 +15,8 @@ from timeline.changes.changes import Append, Replace
 from timeline.commit import version_log
 from timeline.errors import CommitStateUnknownError, StoreUnavailableError
 from timeline.maintenance.expiry import expire_snapshots
-from timeline.retention import garbage, policy
-from timeline.retention.expired import Note, SnapshotRecord, pending_notes, read_expiry_note
+from timeline.retention import grace, policy
+from timeline.retention.expired import Note, SnapshotRecord, pending_notes, read_expiry_notes
 from timeline.stores import Created, CreateOutcome, Exists, Stored
 from timeline.table import Committed, Table
 from timeline.versions.transactions import Transaction
@@ -151,7 +151,7 @@ def test_a_read_that_fails_while_a_forgotten_commit_is_judged_is_tried_again(
 def test_the_note_of_a_lost_commit_does_not_cut_the_grace_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that slept notes, under its old number, what another one has expired just now (R7)."""
     monkeypatch.setattr(policy, "SAFE_DISTANCE", 2)
-    monkeypatch.setattr(garbage, "SAFE_DISTANCE", 2)
+    monkeypatch.setattr(grace, "SAFE_DISTANCE", 2)
     lake = Lake(table_properties={properties.MIN_SNAPSHOTS_TO_KEEP: "1"})
     others_commit(lake, 6)
     before = lake.open().head.metadata.snapshots
@@ -173,7 +173,7 @@ def test_the_note_of_a_fork_deletes_nothing_that_main_has(
     attempt that lost is such a fork, and the one that won has a snapshot of the same id.
     """
     monkeypatch.setattr(policy, "SAFE_DISTANCE", 2)
-    monkeypatch.setattr(garbage, "SAFE_DISTANCE", 2)
+    monkeypatch.setattr(grace, "SAFE_DISTANCE", 2)
     lake = Shore()
     old = lake.append(), lake.append()
     files = [live.location for live in lake.table.head.live_files()]
@@ -212,8 +212,8 @@ def test_the_hint_never_names_a_version_that_a_sleeper_deletes(monkeypatch: pyte
 
 
 def notes(lake: Lake) -> list[Note]:
-    found = [read_expiry_note(lake.store, pending) for pending in pending_notes(lake.store)]
-    return [note for note in found if note is not None]
+    found, _ = read_expiry_notes(lake.store, pending_notes(lake.store))
+    return [*found.values()]
 
 
 class _Retries(FaultyStore):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -17,6 +18,7 @@ from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import remove_orphan_files
 from timeline.retention import path_index
 from timeline.retention.deletions import DeletedKind
+from timeline.retention.expired import pending_notes, read_expiry_notes
 
 
 def littered() -> tuple[Shore, set[str]]:
@@ -131,6 +133,14 @@ def test_what_a_tag_a_branch_or_a_staged_snapshot_refers_to_stays(kind: Snapshot
 
 
 def test_what_expired_snapshots_refer_to_stays_through_their_grace() -> None:
+    shore = expired_a_moment_ago()
+    kept = shore.in_grace()
+    remove_orphan_files(shore.table)
+    assert kept <= shore.paths()
+
+
+def expired_a_moment_ago() -> Shore:
+    """A table with old snapshots that have just expired."""
     shore = Shore({properties.MIN_SNAPSHOTS_TO_KEEP: "1", properties.MAX_SNAPSHOT_AGE_MS: str(DAY_MS)})
     for _ in range(4):
         shore.fill()
@@ -138,9 +148,37 @@ def test_what_expired_snapshots_refer_to_stays_through_their_grace() -> None:
     shore.clock.now_ms += 9 * DAY_MS
     shore.append()
     assert expire_snapshots(shore.table).expired_snapshots > 0
-    kept = shore.in_grace()
+    return shore
+
+
+@pytest.mark.parametrize("damage", ["cut off", "of another version"])
+def test_nothing_goes_while_the_note_of_an_expiry_in_its_grace_is_damaged(damage: str) -> None:
+    """What it names is not known, and readers may be reading it."""
+    shore = expired_a_moment_ago()
+    (pending,) = pending_notes(shore.objects)
+    note = read_expiry_notes(shore.objects, [pending])[0][pending]
+    kept, before = shore.in_grace(), shore.paths()
+    other = replace(note, version=note.version - 1, expired=note.expired[:1])
+    shore.objects.overwrite(pending.path, other.encode() if damage != "cut off" else note.encode()[:-1])
+    with pytest.raises(CorruptTableError, match=f"{pending.path} cannot be read.* nothing was deleted") as it:
+        remove_orphan_files(shore.table)
+    assert it.value.files == (pending.path,)
+    assert shore.paths() == before
+    shore.objects.delete([pending.path])  # as the error says, where there are no readers
     remove_orphan_files(shore.table)
-    assert kept <= shore.paths()
+    assert not kept <= shore.paths()
+    shore.check_nothing_is_missing()
+
+
+@pytest.mark.parametrize(("version", "ahead_ms"), [(6, 0), (6, 3650 * DAY_MS), (10**6, 0)])
+def test_a_damaged_note_of_no_commit_in_its_grace_is_in_nothings_way(version: int, ahead_ms: int) -> None:
+    shore, orphans = littered()
+    shore.pass_versions(110)
+    shore.clock.now_ms += 9 * DAY_MS
+    shore.append()
+    time_ms = shore.clock.now_ms + ahead_ms if ahead_ms or version > 6 else NOON
+    shore.objects.overwrite(names.expired_path(version, names.ulid(time_ms, 7)), b"{}")
+    assert orphans <= {file.path for file in remove_orphan_files(shore.table).files}
 
 
 def test_nothing_to_remove_commits_no_version() -> None:

@@ -232,7 +232,7 @@ def test_a_spec_whose_column_no_schema_has_is_refused_where_values_have_its_type
     metadata = without(evolved(("2 identity", "3 day")), 2, is_remembered=False)
     region, day = metadata.spec().fields
     assert specs_without_types(metadata) == {0}
-    with pytest.raises(UnsupportedTableError, match="all columns of partition spec 0, by which"):
+    with pytest.raises(UnsupportedTableError, match="a column of partition spec 0 and removed a schema"):
         schemas_of_spec(metadata, metadata.spec())
     for transform in (VoidTransform(), parse_transform("bucket[4]")):
         gone = PartitionSpec(PartitionField(2, 1000, transform, region.name), day)
@@ -383,6 +383,18 @@ def test_a_fill_and_a_clustering_of_the_older_spec_land_under_the_newer() -> Non
     Audit(lake.store).check()
 
 
+def test_a_table_may_have_no_partitions_any_more() -> None:
+    lake = Lake()
+    lake.table.commit([Append((lake.file(p=1),))])
+    lake.table.commit([asks(PartitionSpec())])
+    head = lake.open().head
+    assert (head.spec.fields, head.metadata.last_partition_id) == ((), BY_P.fields[0].field_id)
+    file = lake.file(p=None)
+    file.spec_id = head.spec.spec_id
+    lake.open().commit([Append((file,))])
+    assert len(list(lake.open().head.live_files())) == 2
+
+
 def test_no_file_is_appended_beside_a_spec_that_it_cannot_know() -> None:
     lake = Lake()
     with pytest.raises(ValueError, match="a version of its own"):
@@ -474,7 +486,7 @@ def test_files_whose_manifests_cannot_be_written_stay_and_the_table_takes_others
     assert (manifests[0], manifests[1] < 12) == (7, True)
     table, rows = lake.open(), lake.live_rows()
     stale = Replace(frozenset(it.file_path for it in olds), (lake.merged(*olds),))
-    with pytest.raises(CommitConflictError, match="all columns of partition spec 0"):
+    with pytest.raises(CommitConflictError, match="a column of partition spec 0 and removed a schema"):
         table.commit([stale])
     committed = table.commit([Append((bucketed(lake, 2),)), stale])  # of a batch that was planned before
     assert isinstance(committed, Committed)
@@ -497,7 +509,7 @@ def test_delete_files_whose_manifests_cannot_be_written_are_not_merged() -> None
     committed = lake.open().commit([Append((new,)), merge])
     assert isinstance(committed, Committed)
     assert [it.change for it in committed.dropped] == [merge]
-    with pytest.raises(UnsupportedTableError, match="all columns of partition spec 0"):
+    with pytest.raises(UnsupportedTableError, match="a column of partition spec 0 and removed a schema"):
         lake.open().commit([RowDelta((), (lake.deletes(old, 2),), merge.removed)])
 
 

@@ -14,7 +14,7 @@ from timeline.changes.changes import Append, Replace
 from timeline.commit import version_log
 from timeline.drafts import draft
 from timeline.errors import CommitConflictError, CorruptTableError, MissingMetadataError
-from timeline.retention import garbage, policy
+from timeline.retention import grace, policy
 from timeline.retention.expired import Note, SnapshotRecord
 from timeline.stores import Stored
 from timeline.table import Committed
@@ -32,7 +32,7 @@ BRIEF = {
 def shore(monkeypatch: pytest.MonkeyPatch) -> Shore:
     """A table that keeps nothing: ten commits are past every grace."""
     monkeypatch.setattr(policy, "SAFE_DISTANCE", 2)
-    monkeypatch.setattr(garbage, "SAFE_DISTANCE", 2)
+    monkeypatch.setattr(grace, "SAFE_DISTANCE", 2)
     monkeypatch.setattr(policy, "VERSIONS_ALWAYS_KEPT", 3)
     monkeypatch.setattr(policy, "VERSION_AGE_MS", -1)
     monkeypatch.setattr(draft, "MAINTAIN_EVERY", 1)

@@ -28,7 +28,7 @@ from timeline.diagnosis import Finding, Severity, doctor
 from timeline.errors import CommitConflictError, CorruptTableError
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import remove_orphan_files
-from timeline.retention import garbage, policy
+from timeline.retention import grace, policy
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.head import Head
 from timeline.versions.staged import find_staged, staged_files, staged_items
@@ -297,7 +297,7 @@ def test_a_staged_snapshot_keeps_its_file_once_the_published_one_was_replaced(
 ) -> None:
     """It is the same file, added to main later than to the snapshot that still has it (R7)."""
     monkeypatch.setattr(policy, "SAFE_DISTANCE", 2)
-    monkeypatch.setattr(garbage, "SAFE_DISTANCE", 2)
+    monkeypatch.setattr(grace, "SAFE_DISTANCE", 2)
     shore = Shore({properties.DELETION_GRACE_MS: "0"})
     shore.append()
     file = shore.file()

@@ -25,7 +25,7 @@ from timeline import properties, staging
 from timeline.catalogs.opening import create_in_catalog
 from timeline.changes.follow_changes import HoldFollowed, NameSecondTable
 from timeline.changes.purge_changes import AppendNothing
-from timeline.retention import garbage, policy
+from timeline.retention import grace, policy
 from timeline.stores import LocalStore
 from timeline.table import Table
 from timeline.versions.outbox import catalog_address
@@ -39,7 +39,7 @@ each_kind = pytest.mark.parametrize("kind", DROPS)
 @pytest.fixture
 def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[People]:
     """A table of other people on a disk, whose time is that of its tests for whoever opens it."""
-    for module in (policy, garbage, until):
+    for module in (policy, grace, until):
         monkeypatch.setattr(module, "SAFE_DISTANCE", DISTANCE)
     made = People(tmp_path / "people", **{**PLAIN, properties.DELETION_GRACE_MS: "60000"})
     made.append(1, 2, 3)

@@ -17,6 +17,7 @@ from typing import Any
 import fastavro
 import numpy as np
 import pytest
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.types import DecimalType, LongType, PrimitiveType
 
 from streaming_sink import PathTable, check_gone
@@ -33,8 +34,10 @@ from streaming_sink.tasks.keys.sequences import LONG, WIDE
 from streaming_sink.tasks.keys.tombstones import deleted_until
 from tests.unit.streaming_sink.removal.people import ALICE, KEY, WANTED, People, staged
 from tests.unit.streaming_sink.tasks.keys.numbers import sequences_of
+from tests.unit.timeline.world import change_metadata, dropping
 from timeline.changes.changes import Append, Change, Replace
 from timeline.changes.key_changes import KeysResolved
+from timeline.changes.schema_changes import SetPartitioning
 from timeline.clock import Environment
 from timeline.errors import StoreUnavailableError
 from timeline.maintenance.expiry import expire_snapshots
@@ -579,3 +582,26 @@ def test_a_key_that_is_unique_in_each_partition_is_remembered_in_each() -> None:
     assert deleted_until(people.store, files, own, LONG).deleted.all()
     assert not deleted_until(people.store, files, other, LONG).deleted.any()
     assert people.rows() == [1]
+
+
+def test_what_cannot_be_written_again_is_named_and_all_else_is_purged(tmp_path: Path) -> None:
+    """Another engine has dropped a column of older partitions, and the schemas that had it."""
+    people = People(tmp_path / "people", by="name", **PLAIN)
+    left, (hers, other) = people.append(ALICE), people.write(ALICE, 8)
+    people.commit(hers, other)
+    delete = people.delete(hers.file_path, 0)
+    folded = Replace(frozenset({hers.file_path}), (), frozenset({delete}), 1)
+    people.table.commit([folded])  # so that the manifest of the other has the bounds of her file
+    people.table.commit([SetPartitioning(PartitionSpec(spec_id=1), "app")])
+    change_metadata(people.open(), lambda metadata: dropping(metadata, 3, is_remembered=False))
+    people.table.refresh()
+    people.append(5, ALICE)
+    job = start(people)
+    job.run()
+    (table,) = job.report().tables
+    assert (table.deleted_rows, table.rewritten_files) == (1, 1)
+    assert people.rows() == [ALICE, 5, 8]
+    stated = [it for it in table.problems if "a column of partition spec 0" in it]
+    assert [it.partition(": ")[0] == left for it in stated].count(True) == 1
+    assert len(stated) == 2 == len(table.problems)
+    assert LeftoverKind.LIVE in {it.kind for it in table.left}

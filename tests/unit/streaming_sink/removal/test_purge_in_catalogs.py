@@ -30,7 +30,7 @@ from timeline.changes.follow_changes import HoldFollowed, NameSecondTable
 from timeline.changes.key_changes import DeclareKey, KeysResolved
 from timeline.changes.purge_changes import AppendNothing
 from timeline.errors import UnsupportedTableError
-from timeline.retention import garbage, policy
+from timeline.retention import grace, policy
 from timeline.stores import LocalStore
 from timeline.table import Table
 from timeline.versions.keys import Looked, TableKey
@@ -93,7 +93,7 @@ class Lake:
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
-    for module in (policy, garbage, until):
+    for module in (policy, grace, until):
         monkeypatch.setattr(module, "SAFE_DISTANCE", DISTANCE)
     made = Lake(tmp_path)
     yield made

@@ -17,7 +17,7 @@ from timeline.changes.changes import Append, Change, Replace
 from timeline.changes.follow_changes import HoldFollowed, NameSecondTable
 from timeline.diagnosis import doctor_in_catalog
 from timeline.errors import CommitConflictError
-from timeline.retention import garbage, policy
+from timeline.retention import grace, policy
 from timeline.table import Table
 from timeline.versions.outbox import catalog_address
 
@@ -33,7 +33,7 @@ BRIEF = {
 
 @pytest.fixture
 def kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CatalogKind]:
-    for module in (policy, garbage):
+    for module in (policy, grace):
         monkeypatch.setattr(module, "SAFE_DISTANCE", DISTANCE)
     monkeypatch.setattr(catalog_version, "MAINTAIN_EVERY", EVERY)
     made = CatalogKind(tmp_path)

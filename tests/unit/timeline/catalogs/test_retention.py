@@ -28,7 +28,7 @@ from timeline.changes.purge_changes import AppendNothing
 from timeline.errors import StoreUnavailableError, UnsupportedTableError
 from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import remove_orphan_files
-from timeline.retention import garbage, policy
+from timeline.retention import grace, policy
 from timeline.retention.expired import pending_notes
 from timeline.retention.policy import snapshots_to_expire
 from timeline.table import Committed, Table
@@ -47,7 +47,7 @@ DISTANCE, EVERY = 6, 4
 
 @pytest.fixture
 def kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CatalogKind]:
-    for module in (policy, garbage):
+    for module in (policy, grace):
         monkeypatch.setattr(module, "SAFE_DISTANCE", DISTANCE)
     monkeypatch.setattr(catalog_version, "MAINTAIN_EVERY", EVERY)
     made = CatalogKind(tmp_path)

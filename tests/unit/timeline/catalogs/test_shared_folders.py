@@ -22,7 +22,7 @@ from timeline.catalogs.opening import open_in_catalog
 from timeline.changes.changes import Append
 from timeline.errors import UnsupportedTableError
 from timeline.maintenance.orphans import remove_orphan_files
-from timeline.retention import garbage, policy
+from timeline.retention import grace, policy
 from timeline.stores import LocalStore, local_path
 from timeline.table import Table
 
@@ -31,7 +31,7 @@ GIVEN = {"table_properties": dict(BRIEF.table_properties)}
 
 @pytest.fixture
 def kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CatalogKind]:
-    for module in (policy, garbage):
+    for module in (policy, grace):
         monkeypatch.setattr(module, "SAFE_DISTANCE", DISTANCE)
     monkeypatch.setattr(catalog_version, "MAINTAIN_EVERY", EVERY)
     made = CatalogKind(tmp_path)
