@@ -72,6 +72,11 @@ def size_text(count: int) -> str:
     return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
 
 
+def count_text(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural where it is not one: "1,200 files"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class FileSizing(Value):
     """The sizes of files, and how small ones are merged: frozen, checked together, and integers once made.

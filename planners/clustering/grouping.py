@@ -11,6 +11,7 @@ from planners.clustering.overlap import Extent, cliques, depth, extents
 from planners.clustering.plan import ClusteringGroup, partition_text
 from planners.clustering.policy import ClusteringPolicy
 from planners.model import TableFile
+from planners.sizing import count_text
 
 _SPARE_ROUNDS = 2
 """Rounds of full files beyond those that sort them: groups may hold fewer files than assumed."""
@@ -45,7 +46,7 @@ def file_by_file_groups(files: Sequence[TableFile], policy: ClusteringPolicy) ->
             remainder=False,
             level=0,
             files_saved=0,
-            reasons=tuple(f"{count:,} files: {reason}" for reason, count in reasons.items()),
+            reasons=tuple(f"{count_text(count, 'file')}: {reason}" for reason, count in reasons.items()),
         )
 
 
@@ -161,7 +162,7 @@ class PartitionGroups:
         deep = depth([it.extent for it in members])
         reasons = []
         if fresh:
-            reasons.append(f"{fresh:,} files not in this order")
+            reasons.append(f"{count_text(fresh, 'file')} not in this order")
         if level:
             reasons.append(f"{len(members):,} full files share keys, round {level:,}")
         elif fresh < len(members):

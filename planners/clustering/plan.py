@@ -14,7 +14,7 @@ from typing import Any
 from planners.clustering.strategies import Strategy, order_name
 from planners.model import Decision, FillVerdict, PartitionKey
 from planners.printing import EXPLAINED_LINES, joined, table, uncounted
-from planners.sizing import size_text
+from planners.sizing import count_text, size_text
 
 _NOT_ASKED_FOR = "too large, or of partitions that are not asked for, by what the table's manifests state"
 _FOR_LATER = (
@@ -116,9 +116,10 @@ class ClusteringPlan:
         """
         inputs = sum(len(group.inputs) for group in self.groups)
         outputs = sum(group.output_files for group in self.groups)
+        left_out = len(self.left_out) + self.others
         lines = [
-            f"clustering plan: {len(self.groups):,} groups, {inputs:,} files -> {outputs:,}, "
-            f"{size_text(self.bytes)}, {len(self.left_out) + self.others:,} files left out",
+            f"clustering plan: {count_text(len(self.groups), 'group')}, {count_text(inputs, 'file')} ->"
+            f" {outputs:,}, {size_text(self.bytes)}, {count_text(left_out, 'file')} left out",
             f"selected by: {', '.join(map(str, self.selected_by)) or 'nothing'}; "
             f"target {size_text(self.target_file_bytes)} a file",
         ]

@@ -14,6 +14,7 @@ from planners.clustering.plan import ClusteringPlan, partition_text
 from planners.clustering.planner import plan_clustering
 from planners.clustering.strategies import traits
 from planners.model import Decision, FileContent, FillVerdict, TableFile, partition_of
+from planners.sizing import count_text
 from streaming_sink.clustering.known_files import count_data_files, known_files
 from streaming_sink.clustering.options import Pass
 from streaming_sink.clustering.where import partitions_where
@@ -120,7 +121,7 @@ def why_nothing(plan: ClusteringPlan) -> str:
     reasons = (
         Counter(it.reason for it in plan.left_out) + Counter({plan.why_others: plan.others})
     ).most_common(_REASONS)
-    listed = "; ".join(f"{count:,} files: {reason}" for reason, count in reasons)
+    listed = "; ".join(f"{count_text(count, 'file')}: {reason}" for reason, count in reasons)
     return f"nothing to do: {listed or 'the table has no files'}"
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from planners.sizing import count_text
 from streaming_sink.commands.arguments import F, of_a_table
-from streaming_sink.commands.terminal import amount, say_either
+from streaming_sink.commands.terminal import say_either
 
 if TYPE_CHECKING:
     from streaming_sink.options.values.tables import KnownTable
@@ -28,7 +29,7 @@ def rollback(table: KnownTable, as_json: bool, to_version: int) -> int:
 
     done = set_back(table, to_version)
     text = f"version {done.version} has the content of version {done.to_version};"
-    text += f" {amount(len(done.left), 'snapshot')} left"
+    text += f" {count_text(len(done.left), 'snapshot')} left"
     return say_either(as_json, {**vars(done), "left": [str(each) for each in done.left]}, text)
 
 

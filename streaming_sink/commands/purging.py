@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from planners.sizing import count_text
 from streaming_sink.commands.arguments import also, of_a_table
-from streaming_sink.commands.terminal import DONE, FINDINGS, amount, say, say_json
+from streaming_sink.commands.terminal import DONE, FINDINGS, say, say_json
 from streaming_sink.commands.zones import SearchedZone, search_zones, zones
 
 if TYPE_CHECKING:
@@ -90,8 +91,9 @@ def purge(
 
 def _say_zone(zone: SearchedZone) -> None:
     say(f"buffer zone {zone.location}")
-    say(f"  found      {amount(sum(zone.found.values()), 'row')} in {amount(len(zone.found), 'staged file')}")
-    say(f"  done       {amount(len(zone.deleted), 'staged file')} deleted")
+    files = count_text(len(zone.found), "staged file")
+    say(f"  found      {count_text(sum(zone.found.values()), 'row')} in {files}")
+    say(f"  done       {count_text(len(zone.deleted), 'staged file')} deleted")
     for path in zone.left[:_SHOWN]:
         until = zone.unread.get(
             path, "its rows have landed, and this is run again; one that was rejected is yours to delete"
@@ -112,13 +114,14 @@ def _say(report: PurgeReport) -> None:
         else:
             versions = f" in version {', '.join(map(str, table.versions))}" if table.versions else ""
             say(
-                f"  done       {amount(table.deleted_rows, 'row')} deleted,"
-                f" {amount(table.rewritten_files, 'file')} rewritten without"
-                f" {amount(table.delete_files, 'delete file')}{versions}"
+                f"  done       {count_text(table.deleted_rows, 'row')} deleted,"
+                f" {count_text(table.rewritten_files, 'file')} rewritten without"
+                f" {count_text(table.delete_files, 'delete file')}{versions}"
             )
             say(
-                f"             {amount(table.expired_snapshots, 'snapshot')} expired,"
-                f" {amount(table.deleted_files, 'file')} and {amount(table.deleted_runs, 'key run')} deleted"
+                f"             {count_text(table.expired_snapshots, 'snapshot')} expired,"
+                f" {count_text(table.deleted_files, 'file')} and"
+                f" {count_text(table.deleted_runs, 'key run')} deleted"
             )
             if table.ends_time_travel is not None:
                 say(f"  history    {_ends(table, 'ends')}")
@@ -130,7 +133,7 @@ def _say(report: PurgeReport) -> None:
             say(f"  left       and {len(table.left) - _SHOWN:,} more, which --json shows")
         say("")
     if report.is_gone:
-        say(f"no row of {amount(report.keys, 'key')} is left in these tables")
+        say(f"no row of {count_text(report.keys, 'key')} is left in these tables")
     elif report.dry_run:
         say("nothing was changed")
     else:

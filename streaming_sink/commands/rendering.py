@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from planners.printing import span_text
-from planners.sizing import size_text
-from streaming_sink.commands.terminal import Figure, Id, amount, say, say_table
+from planners.sizing import count_text, size_text
+from streaming_sink.commands.terminal import Figure, Id, say, say_table
 from streaming_sink.reading.description import Description, SizeClass
 from streaming_sink.reading.files import FileDetails, PartitionDetails
 from streaming_sink.reading.mirrors import MirrorDetails
@@ -19,7 +19,7 @@ from timeline.properties import NAME_MAPPING, is_protocol
 
 
 def say_description(of: Description) -> None:
-    deletes = f", and {amount(of.delete_files, 'delete file')}" if of.delete_files else ""
+    deletes = f", and {count_text(of.delete_files, 'delete file')}" if of.delete_files else ""
     for name, value in (
         ("table", of.location),
         ("uuid", of.table_uuid),
@@ -29,7 +29,7 @@ def say_description(of: Description) -> None:
         *(("mirror", _mirrored(it)) for it in of.mirrors),
         ("snapshots", f"{of.snapshots:,}"),
         ("rows", f"{of.rows:,}"),
-        ("size", f"{size_text(of.bytes)} in {amount(of.files, 'file')}{deletes}"),
+        ("size", f"{size_text(of.bytes)} in {count_text(of.files, 'file')}{deletes}"),
     ):
         say(f"{name:<10}{value}")
     say("")
@@ -50,7 +50,7 @@ def say_description(of: Description) -> None:
         say("not partitioned")
     for it in of.specs:
         if not it.is_current:
-            files = f"{amount(it.files, 'file')}, {size_text(it.bytes)}"
+            files = f"{count_text(it.files, 'file')}, {size_text(it.bytes)}"
             say(f"spec {it.spec_id} before: partitioned by {it.partition_by}; {files}")
     say("")
     say_table(
@@ -176,8 +176,8 @@ def _stage(of: PlanDetails) -> str:
 def say_status(of: TableStatus) -> None:
     say(f"{of.location}: version {of.version}")
     say(
-        f"{amount(of.files, 'file')}, {of.small_files:,} of them small, at most {of.most_small_files:,} in a"
-        f" partition; {amount(of.pending_plans, 'pending plan')}"
+        f"{count_text(of.files, 'file')}, {of.small_files:,} of them small, at most"
+        f" {of.most_small_files:,} in a partition; {count_text(of.pending_plans, 'pending plan')}"
     )
     for it in of.mirrors:
         say(f"mirror {_mirrored(it)}")
@@ -205,11 +205,11 @@ def say_status(of: TableStatus) -> None:
 
 
 def say_quarantine(of: QuarantineDetails) -> None:
-    say(f"{of.location}: {amount(of.waiting, 'row')} waiting, {of.replayed:,} replayed")
+    say(f"{of.location}: {count_text(of.waiting, 'row')} waiting, {of.replayed:,} replayed")
     if of.undelivered:
-        say(f"{amount(of.undelivered, 'row')} and marks are committed, and not delivered yet")
+        say(f"{count_text(of.undelivered, 'row')} and marks are committed, and not delivered yet")
     if of.of_other_tables:
-        say(f"{amount(of.of_other_tables, 'row')} waiting for other tables, which share it")
+        say(f"{count_text(of.of_other_tables, 'row')} waiting for other tables, which share it")
     if of.oldest_ms is None or of.newest_ms is None:
         return
     say(f"oldest {_time(of.oldest_ms)}, newest {_time(of.newest_ms)}")
@@ -234,7 +234,7 @@ def _mirrored(of: MirrorDetails) -> str:
         return f"{of.name}: a fork, which is left as it is"
     if of.version is None or of.behind_seconds is None:
         return f"{of.name}: names no version yet"
-    behind = f", {amount(of.behind or 0, 'version')} and {span_text(of.behind_seconds * 1000)} behind"
+    behind = f", {count_text(of.behind or 0, 'version')} and {span_text(of.behind_seconds * 1000)} behind"
     return f"{of.name}: version {of.version}{behind if of.behind else ''}"
 
 
@@ -245,7 +245,7 @@ def _state(of: FileDetails) -> str:
 
 def _say_left(shown: int, of: int, noun: str) -> None:
     if of > shown:
-        say(f"and {amount(of - shown, f'more {noun}')}")
+        say(f"and {count_text(of - shown, f'more {noun}')}")
 
 
 def _number(number: int | None) -> Figure | None:

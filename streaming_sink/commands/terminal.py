@@ -25,10 +25,6 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def amount(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def say_json(value: object, *, one_line: bool = False) -> None:
     """Write a value as JSON: dataclasses as objects, with their fields in order. Snapshot ids are text, since
     many parsers round numbers above 2^53.

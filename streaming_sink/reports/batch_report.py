@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar
 
-from planners.sizing import size_text
+from planners.sizing import count_text, size_text
 from streaming_sink.options.values.tables import AnyTable, CatalogTable, as_table
 from streaming_sink.reports.cluster_report import ClusterReport
 from streaming_sink.reports.maintenance_report import FillReport, MirrorReport
@@ -109,9 +109,11 @@ class BatchReport:
             else ""
         )
         retried = f", {self.attempts} attempts" if self.attempts > 1 else ""
-        expired = f", expired {self.expired_snapshots} snapshots" if self.expired_snapshots else ""
+        expired = (
+            f", expired {count_text(self.expired_snapshots, 'snapshot')}" if self.expired_snapshots else ""
+        )
         deleted = (
-            f", deleted {self.deleted_files} files ({size_text(self.deleted_bytes)})"
+            f", deleted {count_text(self.deleted_files, 'file')} ({size_text(self.deleted_bytes)})"
             if self.deleted_files
             else ""
         )
@@ -120,8 +122,9 @@ class BatchReport:
         why = f": {self.why}" if self.why else ""
         warning = f"; warning: {self.warning}" if self.warning else ""
         return (
-            f"batch {self.batch_id} of {self.app_id} committed as version {self.version}: {self.rows} rows in"
-            f" {self.new_files} files ({size_text(self.new_bytes)}){self._changed()}{self._set_aside()}"
+            f"batch {self.batch_id} of {self.app_id} committed as version {self.version}:"
+            f" {count_text(self.rows, 'row')} in {count_text(self.new_files, 'file')}"
+            f" ({size_text(self.new_bytes)}){self._changed()}{self._set_aside()}"
             f"{filled}, by {self.planned_by} and {self.route}{retried}{expired}{deleted}{maintained}"
             f"{problem} [ms {steps}]{why}{warning}"
         )
@@ -137,7 +140,7 @@ class BatchReport:
         if not self.failed:
             return ""
         checks = ", ".join(f"{check}: {rows}" for check, rows in self.failed.items())
-        return f", {self.quarantined} rows quarantined and {self.dropped} dropped ({checks})"
+        return f", {count_text(self.quarantined, 'row')} quarantined and {self.dropped:,} dropped ({checks})"
 
     def to_summary(self) -> dict[str, str]:
         """Return the figures that are known before the commit, as entries of the snapshot's summary."""

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from planners.clustering.plan import ClusteringGroup
+from planners.sizing import count_text
 
 _PREFIX = "streaming-sink.clustering."
 PLAN_ID = _PREFIX + "plan-id"
@@ -88,9 +89,9 @@ class ClusterReport:
     def _executed(self) -> str:
         done = self.committed
         text = (
-            f"clustering {self.plan_id}: {len(done)} of {len(self.groups)} groups,"
-            f" {sum(it.input_files for it in done):,} files -> {sum(it.output_files for it in done):,},"
-            f" {sum(it.rows for it in done):,} rows,"
+            f"clustering {self.plan_id}: {len(done)} of {count_text(len(self.groups), 'group')},"
+            f" {count_text(sum(it.input_files for it in done), 'file')} ->"
+            f" {sum(it.output_files for it in done):,}, {count_text(sum(it.rows for it in done), 'row')},"
             f" {sum(it.input_bytes for it in done):,} bytes -> {sum(it.output_bytes for it in done):,}"
         )
         wrong = [

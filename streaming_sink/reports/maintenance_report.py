@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from planners.sizing import size_text
+from planners.sizing import count_text, size_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,16 +51,18 @@ class FillReport:
         """Return the report as a part of a log line; "" where there was nothing to do."""
         lines = [self.why] if self.why else []
         if self.input_files:
-            deletes = f", {self.folded_deletes} delete files folded" if self.folded_deletes else ""
+            deletes = (
+                f", {count_text(self.folded_deletes, 'delete file')} folded" if self.folded_deletes else ""
+            )
             size = size_text(self.output_bytes)
             lines.append(
-                f"filled beside the stream: {self.input_files} files -> {self.output_files} ({size})"
-                f"{deletes}, version {self.version}"
+                f"filled beside the stream: {count_text(self.input_files, 'file')} ->"
+                f" {self.output_files:,} ({size}){deletes}, version {self.version}"
             )
         if self.merged_deletes:
             lines.append(
-                f"merged beside the stream: {self.merged_deletes} delete files -> {self.written_deletes},"
-                f" version {self.version}"
+                f"merged beside the stream: {count_text(self.merged_deletes, 'delete file')} ->"
+                f" {self.written_deletes:,}, version {self.version}"
             )
         lines += [f"a fill beside the stream was left out: {it}" for it in self.problems]
         said = "; ".join(lines)
@@ -118,4 +120,5 @@ class DeliveryReport:
 
     def line(self) -> str:
         """Return the report as one log line."""
-        return f"{self.rows:,} rows of {self.app_id} {self.outcome} into {self.table}: {self.files} files"
+        rows, files = count_text(self.rows, "row"), count_text(self.files, "file")
+        return f"{rows} of {self.app_id} {self.outcome} into {self.table}: {files}"

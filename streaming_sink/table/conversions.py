@@ -14,6 +14,9 @@ _WIDER = {
     "double": {"float", "double"},
     "uuid": {"string", "char", "varchar"},
 }
+_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
+_TOO_MANY = 39
+"""A decimal has at most 38 digits."""
 _TEXT = {"string", "char", "varchar"}
 _NUMBERS = {"byte", "short", "integer", "long", "float", "double", "decimal"}
 _FROM_TEXT = (
@@ -47,9 +50,11 @@ _SPARK: dict[str, type[spark.DataType]] = {
 def fits(table: iceberg.IcebergType, kind: spark.DataType) -> bool:
     """Return whether a column of the table holds each value of the batch's type, as the sink writes it."""
     if isinstance(table, iceberg.DecimalType):
-        if not isinstance(kind, spark.DecimalType):
-            return False
-        return kind.scale == table.scale and kind.precision <= table.precision
+        if isinstance(kind, spark.DecimalType):
+            digits, scale = kind.precision - kind.scale, kind.scale
+        else:
+            digits, scale = _DIGITS.get(type_name(kind), _TOO_MANY), 0
+        return scale <= table.scale and digits <= table.precision - table.scale
     if isinstance(table, iceberg.FixedType):
         return isinstance(kind, spark.BinaryType)
     if not isinstance(table, iceberg.PrimitiveType):

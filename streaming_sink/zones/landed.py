@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Snapshot
 from planners.ingestion.buffering import PlannedItem
 from planners.percentiles import percentiles
 from planners.printing import span_text
-from planners.sizing import size_text
+from planners.sizing import count_text, size_text
 from timeline.retention.policy import snapshot_version
 from timeline.stores.base import Store
 from timeline.versions.head import Head
@@ -96,13 +96,14 @@ class Landed:
             return f"work item {self.number} was published before, by version {self.version} at the latest"
         took = ", ".join(f"{name} {span_text(spent)}" for name, spent in self.milliseconds.items())
         refused = f", {len(self.rejected):,} rejected" if self.rejected else ""
-        refused += f", {self.quarantined:,} rows quarantined" if self.quarantined else ""
-        refused += f", {self.dropped:,} rows dropped" if self.dropped else ""
+        refused += f", {count_text(self.quarantined, 'row')} quarantined" if self.quarantined else ""
+        refused += f", {count_text(self.dropped, 'row')} dropped" if self.dropped else ""
         filled = f", {self.registered:,} registered as they came" if self.registered else ""
-        filled += f", {self.merged_files:,} small files filled" if self.merged_files else ""
+        filled += f", {count_text(self.merged_files, 'small file')} filled" if self.merged_files else ""
         return (
-            f"work item {self.number}: {self.files_in:,} files became {self.files_out:,} in"
-            f" {self.partitions:,} partitions, {self.rows:,} rows, {size_text(self.bytes_out)}"
+            f"work item {self.number}: {count_text(self.files_in, 'file')} became {self.files_out:,} in"
+            f" {count_text(self.partitions, 'partition')}, {count_text(self.rows, 'row')},"
+            f" {size_text(self.bytes_out)}"
             f"{filled}{refused}; version {self.version}, visible {span_text(self.lag_ms)} after"
             f" the first arrival ({took})"
         )

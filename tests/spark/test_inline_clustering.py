@@ -132,7 +132,7 @@ def test_a_second_pass_finds_its_own_work_and_plans_nothing(spark, unclustered, 
     assert head_of(unclustered).number == version
     assert "waits" in clustering.plan(unclustered, **options).left_out[0].reason
     other = clustering.plan(unclustered, **{**options, "sort_by": ["id", "text"]})
-    assert other.groups[0].reasons[0] == "1 files not in this order"
+    assert other.groups[0].reasons[0] == "1 file not in this order"
 
 
 def test_a_pass_reads_no_more_than_it_may_and_the_rest_waits_for_the_next(spark, location):
@@ -198,7 +198,7 @@ def test_a_batch_tells_what_its_pass_did_and_how_long_it_took(spark, tmp_path, l
     drain(spark, tmp_path / "source", sink, checkpoint)
     first, second = sink.reports
     assert (first.maintenance, "cluster" in first.milliseconds) == ((), False)
-    assert "1 of 1 groups, 2 files -> 1, 200 rows" in said(second.maintenance)
+    assert "1 of 1 group, 2 files -> 1, 200 rows" in said(second.maintenance)
     assert said(second.maintenance) in second.line()
     assert second.milliseconds["cluster"] > 0
     assert second.version == head_of(location).number - 3, (
@@ -319,7 +319,7 @@ def test_a_batch_that_sees_too_many_small_files_clusters_though_it_is_not_due(
     told = [said(report.maintenance) for report in sink.reports]
     assert told[:2] == ["", ""]
     assert told[2].startswith("3 small files in the table, more than when_small_files=2, so now: clustering ")
-    assert "1 of 1 groups, 3 files -> 1" in told[2]
+    assert "1 of 1 group, 3 files -> 1" in told[2]
     assert told[3] == ""
     assert [report.small_files for report in sink.reports] == [1, 2, 1, 2]
     assert ids_of(location) == source_ids(4)
@@ -389,7 +389,7 @@ def test_a_pass_beside_the_stream_loses_no_row_and_is_told_by_a_later_batch(
     sink._landing._maintenance._clusterer._passes.wait(60)
     add_files(tmp_path / "source", range(3))
     drain(spark, tmp_path / "source", sink, checkpoint)
-    assert "1 of 1 groups" in said(sink.reports[-1].maintenance)
+    assert "1 of 1 group" in said(sink.reports[-1].maintenance)
     assert sink.finish() == (), "it was told already"
     assert len(_replaces(location)) == 1
     assert ids_of(location) == source_ids(3)
@@ -403,7 +403,7 @@ def test_the_end_of_a_job_waits_for_the_pass_beside_the_stream(spark, tmp_path, 
     )
     assert sink.finish() == ()
     drain(spark, tmp_path / "source", sink, checkpoint)
-    assert "1 of 1 groups" in said(sink.finish(120))
+    assert "1 of 1 group" in said(sink.finish(120))
     assert len(_replaces(location)) == 1
     assert ids_of(location) == source_ids(2)
 
@@ -435,7 +435,7 @@ def test_the_command_line_takes_over_a_claimed_plan_once_its_executor_was_silent
     plan_id = clustering.schedule(unclustered, **BY_TEXT).plan_id
     assert claim_plan(open_table(unclustered), plan_id), "and then its executor dies"
     assert main(["cluster", unclustered, "--pending", "--wait", "10 minutes"]) == DONE
-    assert "1 of 1 groups, 4 files -> 1, 400 rows" in capsys.readouterr().out
+    assert "1 of 1 group, 4 files -> 1, 400 rows" in capsys.readouterr().out
     assert 300 <= now[0] < 600, "and it does not wait for longer than it must"
     assert _replaces(unclustered) == [plan_id]
     assert ids_of(unclustered) == source_ids(4)
@@ -504,10 +504,10 @@ def test_the_command_line_carries_out_what_was_scheduled_and_what_it_plans_itsel
     arguments = ["cluster", unclustered, "--sort-by", "text", "--checksum", *sizes]
     assert main([*arguments, "--schedule-only"]) == DONE
     assert main(["cluster", unclustered, "--pending"]) == DONE
-    assert "1 of 1 groups, 4 files -> 1, 400 rows" in capsys.readouterr().out
+    assert "1 of 1 group, 4 files -> 1, 400 rows" in capsys.readouterr().out
     assert main([*arguments, "--strategy", "hilbert"]) == DONE
-    assert "1 of 1 groups, 1 files -> 1, 400 rows" in capsys.readouterr().out
+    assert "1 of 1 group, 1 file -> 1, 400 rows" in capsys.readouterr().out
     assert main([*arguments, "--strategy", "hilbert"]) == DONE
-    assert capsys.readouterr().out.startswith("nothing to do: 1 files: ")
+    assert capsys.readouterr().out.startswith("nothing to do: 1 file: ")
     assert spark.range(1).count() == 1, "the session goes on"
     assert ids_of(unclustered) == source_ids(4)

@@ -7,8 +7,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyiceberg.table import StaticTable
 
-from streaming_sink import IcebergSink, SchemaContract
+from streaming_sink import IcebergSink, SchemaContract, Upsert
 from streaming_sink.commands.cli import main
 from tests.sinks import flat_sink
 from tests.spark.changes import (
@@ -21,13 +22,14 @@ from tests.spark.changes import (
     rows_of,
     wide_changes,
 )
-from tests.spark.streams import SMALL
+from tests.spark.streams import SMALL, metadata_file
 from tests.tiers import only_in_soak
+from timeline.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -151,3 +153,32 @@ def test_tied_rows_may_hold_dates_that_python_lacks(spark: SparkSession, tmp_pat
     assert sink.reports[-1].changes["updated"] == 1
     sink(spark.sql(f"{larger} UNION ALL {first}"), 2)
     assert sink.reports[-1].changes["unchanged"] == 1
+
+
+def test_narrower_decimals_and_whole_numbers_are_the_same_keys_and_sequences(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    location = str(tmp_path / "t")
+    sink = IcebergSink(
+        location, Upsert(key=["k"], sequence_by="at"), partition_by=["bucket(4, k)"], app_id="app"
+    )
+    wide = "cast({} as decimal(9,2)) k, cast({} as decimal(38,0)) at, cast({} as decimal(12,3)) v"
+    narrow = "cast({} as decimal(5,1)) k, cast({} as bigint) at, cast({} as smallint) v"
+    whole = "cast({} as int) k, cast({} as int) at, cast({} as decimal(4,2)) v"
+
+    def batch(columns: str, *rows: tuple[str, int, str]) -> DataFrame:
+        return spark.sql(" union all ".join(f"select {columns.format(*row)}" for row in rows))
+
+    sink(batch(wide, ("1.50", 5, "0.125"), ("2.00", 5, "1"), ("9999999.99", 5, "1")), 0)
+    sink(batch(narrow, ("1.5", 6, "7"), ("2.0", 4, "9"), ("3.5", 1, "3")), 1)  # newer, late and new
+    with pytest.raises(SchemaMismatchError, match=r"k is int in the batch and decimal\(9, 2\)"):
+        sink(batch(whole, ("2", 7, "2.25")), 2)
+    sink(batch(whole.replace("int) k", "smallint) k"), ("2", 7, "2.25")), 2)
+    rows = StaticTable.from_metadata(str(metadata_file(location))).scan().to_arrow().to_pylist()
+    found = sorted((row["k"], row["at"], row["v"]) for row in rows)
+    assert found == [
+        (Decimal("1.50"), 6, Decimal("7.000")),
+        (Decimal("2.00"), 7, Decimal("2.250")),
+        (Decimal("3.50"), 1, Decimal("3.000")),
+        (Decimal("9999999.99"), 5, Decimal("1.000")),
+    ]

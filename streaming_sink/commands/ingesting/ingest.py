@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from planners.printing import span_text
-from planners.sizing import size_text
+from planners.sizing import count_text, size_text
 from streaming_sink.commands.arguments import (
     F,
     Pairs,
@@ -120,12 +120,12 @@ def push(zone: BufferZone, files: tuple[str, ...], as_json: bool) -> int:
     if as_json:
         say_json(pushed)
     else:
-        say(f"{pushed.files:,} files, {size_text(pushed.bytes)}")
+        say(f"{count_text(pushed.files, 'file')}, {size_text(pushed.bytes)}")
         for name in pushed.missing:
             say(f"there is no such file, and no file below it: {name}")
         if pushed.left_out:
-            count, first = len(pushed.left_out), pushed.left_out[0]
-            say(f"{count:,} files are left out, hidden ones or of no known format, such as {first}")
+            left_out = count_text(len(pushed.left_out), "file")
+            say(f"left out, hidden or of no known format: {left_out}, such as {pushed.left_out[0]}")
     return FINDINGS if pushed.missing else DONE
 
 
@@ -159,7 +159,7 @@ def status(zone: BufferZone, as_json: bool) -> int:
         say(f"zone     {found.location}")
         say(f"table    {found.table}")
         say(
-            f"rules    {size_text(rules['max_bytes'])}, {rules['max_files']:,} files,"
+            f"rules    {size_text(rules['max_bytes'])}, {count_text(rules['max_files'], 'file')},"
             f" or {span_text(rules['max_age_ms'])}"
         )
         for folder, pattern in found.watched:
@@ -167,9 +167,9 @@ def status(zone: BufferZone, as_json: bool) -> int:
         for group in found.waiting:
             named = f" of {group.group}" if group.group else ""
             waits = span_text(group.oldest_ms)
-            say(f"waiting  {group.files:,} files{named}, {size_text(group.bytes)}, for {waits}")
+            say(f"waiting  {count_text(group.files, 'file')}{named}, {size_text(group.bytes)}, for {waits}")
         for item in found.open_items:
-            of = f"{item.files:,} files, {size_text(item.bytes)}"
+            of = f"{count_text(item.files, 'file')}, {size_text(item.bytes)}"
             say(f"item {item.number:<4} {item.state}: {of}; {item.why}")
             if item.reason:
                 say(f"          {item.reason}")

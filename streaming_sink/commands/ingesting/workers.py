@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from planners.sizing import count_text
 from streaming_sink.commands.arguments import Pairs, of_a_zone, storage_option
 from streaming_sink.commands.ingesting.ingest import ingest
-from streaming_sink.commands.terminal import DONE, FINDINGS, amount, say
+from streaming_sink.commands.terminal import DONE, FINDINGS, say
 from streaming_sink.durations import duration
 
 if TYPE_CHECKING:
@@ -161,12 +162,12 @@ class _Sum:
 
     def end(self, zone: BufferZone) -> int:
         """Say the sums; return FINDINGS where files were rejected."""
-        landed = f"{amount(self.files, 'file')}, {amount(self.rows, 'row')}"
-        say(f"{amount(self.items, 'work item')} landed here: {landed}")
+        landed = f"{count_text(self.files, 'file')}, {count_text(self.rows, 'row')}"
+        say(f"{count_text(self.items, 'work item')} landed here: {landed}")
         if not self.rejected:
             return DONE
         where = f"streaming-sink ingest ledger {zone.store.location}"
-        say(f"{amount(self.rejected, 'file')} rejected; why: {where}")
+        say(f"{count_text(self.rejected, 'file')} rejected; why: {where}")
         return FINDINGS
 
 
@@ -211,7 +212,7 @@ def reannounce(zone: BufferZone, paths: tuple[str, ...]) -> int:
     from streaming_sink.zones.deciding import reannounce as announce_again
 
     announced = announce_again(zone, paths)
-    say(f"{len(announced.files):,} files are announced again")
+    say(f"announced again: {count_text(len(announced.files), 'file')}")
     for path in announced.unknown:
         say(f"whether this one is in the table is not known, so it is not: {path}")
     return FINDINGS if announced.unknown else DONE

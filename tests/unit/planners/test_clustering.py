@@ -424,7 +424,7 @@ def test_explain_says_what_each_group_does_and_why_each_file_was_left_out() -> N
     files = [file(400, "a", (0, 5), partition=("d1",)), file(800, "b", (1, 9), partition=("d1",))]
     files += [file(9, f"r{at}", reserved_by="p1") for at in range(2)]
     lines = plan(files, SORTED).explain().splitlines()
-    assert lines[0] == "clustering plan: 1 groups, 2 files -> 2, 1.2 GiB, 2 files left out"
+    assert lines[0] == "clustering plan: 1 group, 2 files -> 2, 1.2 GiB, 2 files left out"
     assert lines[1] == "selected by: all(); target 1.0 GiB a file"
     assert lines[4].split()[:4] == ["d1", "0", "2", "2"]
     assert lines[4].endswith(f"{ORDER}  2 files not in this order; a key may be in 2 files")

@@ -30,7 +30,7 @@ def test_files_with_something_to_change_are_taken_and_all_others_left(strategy):
     ]
     for group in plan.groups:
         assert (group.order, group.level, group.output_files) == (None, 0, 1)
-        assert group.reasons == ("1 files: are old",)
+        assert group.reasons == ("1 file: are old",)
     assert ClusteringPlan.from_dict(plan.to_dict()) == plan
 
 

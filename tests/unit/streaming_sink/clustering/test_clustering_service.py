@@ -302,7 +302,7 @@ def test_the_command_line_plans_schedules_shows_and_cancels(location, two_files,
     arguments = ["cluster", location, "--sort-by", "id, text desc", "--strategy", "zorder", *sizes]
     assert main([*arguments, "--dry-run"]) == DONE
     out = capsys.readouterr().out
-    assert out.startswith("clustering plan: 1 groups, 2 files -> 1")
+    assert out.startswith("clustering plan: 1 group, 2 files -> 1")
     assert "zorder(id asc nulls first, text desc nulls last)" in out
     assert main(["plans", location]) == DONE
     assert capsys.readouterr().out == "no plan is pending, and none ended in the last week\n"

@@ -164,7 +164,7 @@ def test_only_the_chosen_partitions_are_planned_and_still_only_their_small_files
     assert main(["cluster", location, "--sort-by", "id", "--where", "city=eu", "--dry-run"]) == DONE
     out = capsys.readouterr().out
     assert "selected by: by_size(), selected_partitions(filter=city=eu)" in out
-    assert "1 groups, 2 files -> 1" in out
+    assert "1 group, 2 files -> 1" in out
     assert "2 files: its partition does not match city=eu" in out
     assert clustering.plan(location, sort_by=["id"], where="city=eu").explain() == out.removesuffix("\n")
     with pytest.raises(ValueError, match="the filter city=af matches no partition"):

@@ -68,7 +68,7 @@ def test_what_landed_is_told_in_units_for_people(tmp_path: Path, capsys: Capture
     )
     landed = replace(landed, landed_ms=391_000, milliseconds={"land": 65_000, "note": 12})
     assert landed.line() == (
-        "work item 7: 9 files became 1 in 1 partitions, 5 rows, 1.5 GiB; version 3, visible 6 min 30 s after"
+        "work item 7: 9 files became 1 in 1 partition, 5 rows, 1.5 GiB; version 3, visible 6 min 30 s after"
         " the first arrival (land 1 min 5 s, note 12 ms)"
     )
     found = status(filled_zone(tmp_path, rejected=False))

@@ -41,7 +41,7 @@ def test_it_survives_json():
 
 def test_it_is_one_line():
     assert (
-        REPORT.line() == "batch 7 of events committed as version 9: 1000 rows in 2 files (2.0 KiB), "
+        REPORT.line() == "batch 7 of events committed as version 9: 1,000 rows in 2 files (2.0 KiB), "
         "filled 3 into 1 (3.0 MiB), by forecast and one task, "
         "2 attempts [ms head=1 write=200 total=201]: a fill was dropped: its input is gone"
     )
@@ -67,7 +67,7 @@ def test_the_line_of_a_batch_that_filled_nothing_does_not_speak_of_it():
     )
     assert (
         plain.line()
-        == "batch 0 of a committed as version 2: 1 rows in 1 files (1 B), by profile and shuffle [ms ]"
+        == "batch 0 of a committed as version 2: 1 row in 1 file (1 B), by profile and shuffle [ms ]"
     )
 
 

@@ -197,7 +197,7 @@ def test_a_pass_leaves_files_that_no_manifest_can_list_anew(table, is_remembered
     assert (
         why == {None}
         if is_remembered
-        else all("partitioned by a column that all schemas have lost" in it for it in why)
+        else all("partitioned by a column whose type is not known" in it for it in why)
     )
 
 
