@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
-from datetime import timedelta
 from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
@@ -44,10 +43,10 @@ class Value:
     @classmethod
     def from_dict(cls: type[_Made], stored: Mapping[str, Any], **apart: Any) -> _Made:
         """Return the value that `to_dict` made a dict of; what is not in it has its default. `apart`: the
-        fields that no dict has. ValueError for an unknown name.
+        fields that no dict has. TypeError for what is no dict, ValueError for an unknown name.
         """
         known = {each.name: each for each in fields(cls) if "apart" not in each.metadata}
-        for name in stored:
+        for name in check_is_dict(cls.__name__, stored):
             if name not in known:
                 raise ValueError(
                     f"{cls.__name__} has no option {name!r}{nearest(name, known)}; it has {', '.join(known)}"
@@ -55,10 +54,28 @@ class Value:
         return cls(**{name: _read(known[name], value) for name, value in stored.items()}, **apart)
 
 
+def check_is_dict(what: str, value: Any) -> Mapping[str, Any]:
+    """Return the dict that a value is to be made of. TypeError for anything else."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{what} is made of a dict, as to_dict() returns one, not {value!r}")
+    return value
+
+
+def check_has_no_password(option: str, url: str) -> str:
+    """Return a URL. ValueError for one with a password in it, which reprs, dicts and reports would show."""
+    user, at, _ = url.partition("://")[2].partition("/")[0].rpartition("@")
+    if at and ":" in user:
+        raise ValueError(
+            f"{option} has a password in it, which reports and errors would show: leave it out, and give"
+            " credentials as options of their own"
+        )
+    return url
+
+
 def one_of(name: str, value: object, known: Sequence[str]) -> str:
     """Return the value of an option. ValueError for one that is not known."""
     if value not in known:
-        near = nearest(str(value), known)
+        near = nearest(value, known) if isinstance(value, str) else ""
         raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}{near}")
     return str(value)
 
@@ -92,8 +109,6 @@ def _plain(value: Any) -> Any:
         return value.value
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, timedelta):
-        return f"{value.total_seconds()} seconds"
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return value

@@ -9,6 +9,18 @@ Duration = str | timedelta
 _SPELLED = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*(second|minute|hour|day)s?\s*$")
 
 
+def spelled(name: str, value: object) -> str:
+    """Return an option's span of time as text, in the largest unit of which it is a whole number. Raises as
+    `duration`.
+    """
+    span = duration(name, value)
+    for unit in ("days", "hours", "minutes", "seconds"):
+        count, rest = divmod(span, timedelta(**{unit: 1}))
+        if count and not rest:
+            return f"{count} {unit.removesuffix('s') if count == 1 else unit}"
+    return f"{span.total_seconds():.6f}".rstrip("0").rstrip(".") + " seconds"
+
+
 def duration(name: str, value: object) -> timedelta:
     """Return an option's span of time. TypeError or ValueError, naming the option and its value, where it is
     none.

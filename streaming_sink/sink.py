@@ -89,7 +89,7 @@ class IcebergSink:
             raise TypeError(unknown_option("IcebergSink", next(iter(unknown)), _PARAMETERS))
         given = {
             "write": write,
-            "partition_by": partition_by or None,
+            "partition_by": None if partition_by in ((), []) else partition_by,
             "sizing": sizing,
             "contract": contract,
             "checks": checks,

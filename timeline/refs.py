@@ -114,8 +114,10 @@ def snapshot_at(head: Head, version: int) -> Snapshot:
     found = next((it for it in head.main_snapshots() if number_of(it) <= version), None)
     if found is None or version > head.number:
         known = [number_of(it) for it in head.main_snapshots()]
+        if not known:
+            raise ValueError(f"the table has no snapshot yet, so no rows: {head.metadata.location}")
         raise ValueError(
-            f"the history has the versions from {min(known, default=head.number)} to {head.number}, and not"
+            f"the history has the versions from {min(known)} to {head.number}, and not"
             f" {version}: {head.metadata.location}"
         )
     return found

@@ -94,16 +94,22 @@ class Clustering(Value):
         return f"Clustering({', '.join(f'{name}={value!r}' for name, value in said.items())})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the options as JSON has them, but for `keys` and what is made of functions: `strategies`, a
-        strategy or a choice of files that is no plain value. Sort columns are text.
+        """Return the options as JSON has them, but for `keys`, `select`, `strategies`, and a strategy that is
+        no name (`apart`). Sort columns are text.
         """
         own = {name: getattr(self, name) for name in _OWN}
         given = {name: value for name, value in self.given.items() if name not in _APART}
-        if not isinstance(given.get("strategy", ""), str):
+        if "strategy" in self.apart:
             del given["strategy"]
         if "sort_by" in given:
             given["sort_by"] = [str(it) for it in given["sort_by"]]
         return own | given
+
+    @property
+    def apart(self) -> list[str]:
+        """The names of the options that are given, and that no dict has."""
+        odd = ["strategy"] if not isinstance(self.given.get("strategy", ""), str) else []
+        return [*odd, *(name for name in _APART if name in self.given)]
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any], **apart: Any) -> Clustering:

@@ -121,8 +121,11 @@ class BufferZone(StoredZone):
 
         Stored in the zone, for planners, which look again and again. On a disk a file is announced once it
         has not changed between two looks. The log names a folder that is empty yet. ValueError for one
-        outside the zone's sources, or that a disk does not have.
+        outside the zone's sources, or that a disk does not have; TypeError for a pattern that is no text.
         """
+        given: Any = pattern
+        if not isinstance(given, str) or not given:
+            raise TypeError(f'pattern must be a pattern of file names, such as "*.parquet", not {given!r}')
         entry = (self._elsewhere(os.fspath(folder)).rstrip("/"), pattern)
         warn_if_empty(self.sources.store(entry[0]))
         write_watched(self.store, entry, self.environment)

@@ -24,7 +24,7 @@ from streaming_sink.keyed.searched_files import SearchedFiles
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.options.values.writes import WriteByKey
 from streaming_sink.table.arrow_types import arrow_schema, needs_field_ids
-from streaming_sink.table.keys import as_changes, written_schema
+from streaming_sink.table.keys import as_changes, check_has_key, written_schema
 from streaming_sink.table.parquet_properties import parquet_settings
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.table.table_keys import partial_columns, table_key
@@ -86,6 +86,16 @@ class ChangesByKey:
     def written_schema(self, came: spark.StructType) -> spark.StructType:
         """Return the columns of a batch that the table gets."""
         return written_schema(self._keys, came)
+
+    def check_batch(self, batch: DataFrame, target: Target) -> None:
+        """Raise SchemaMismatchError where a batch lacks a column of the key or the sequence, without which
+        each of its rows is refused; and for a condition of deletes that is none, before a table is made.
+        """
+        refuses = self._options.contract.mismatch == "refuse"
+        if refuses and self._keys.null_keys == "refuse":
+            check_has_key(self._keys, batch.columns)
+        if target.table is None:
+            as_changes(self._keys, batch)
 
     def changes(self, batch: DataFrame, target: Target) -> DataFrame:
         """Return the batch with what its rows are to do, where not all of them are rows of the table.

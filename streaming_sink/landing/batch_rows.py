@@ -15,6 +15,7 @@ from streaming_sink.landing.source import SinkParts, commit
 from streaming_sink.landing.stages import CommitRequest, Fitted, Settled, Written
 from streaming_sink.reports.reporting import Steps
 from streaming_sink.writing.target import Target, is_committed
+from timeline.errors import SchemaMismatchError
 from timeline.table import AlreadyCommitted, Committed, Table
 from timeline.versions.head import Head
 from timeline.versions.transactions import Transaction
@@ -46,6 +47,8 @@ class BatchRows:
         """Return the table once its schema and partitioning are as the batch's columns need them."""
         assert target is not None  # as `open` has made it
         came = self._columns(parts)
+        if not self._is_replay:
+            parts.operation.check_batch(self.batch, target)
         with steps("head"):
             if parts.options.checks.expectations:  # refused before the schema evolves, if they are none
                 parts.rules.of(self.batch, target.schema, parts.destination.misfits(target, came))
@@ -81,9 +84,15 @@ class BatchRows:
 
     def _columns(self, parts: SinkParts) -> StructType:
         """Return the columns that the table gets."""
-        # For any other application the column that marks rows as replayed is a reserved name.
-        replays = self.transaction.app_id.startswith(REPLAY_APP)
-        return parts.operation.written_schema(came_schema(self.batch) if replays else self.batch.schema)
+        if not self.batch.columns:
+            raise SchemaMismatchError(f"{self.name} has no columns, so its rows have nothing to write")
+        came = came_schema(self.batch) if self._is_replay else self.batch.schema
+        return parts.operation.written_schema(came)
+
+    @property
+    def _is_replay(self) -> bool:
+        """Whether rows may have the column that marks them as replayed: for others it is a reserved name."""
+        return self.transaction.app_id.startswith(REPLAY_APP)
 
     def _settled(self, target: Target) -> Target | Settled:
         """Return the target, or what it is where the table has the batch."""

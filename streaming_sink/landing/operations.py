@@ -30,6 +30,9 @@ class Operation(Protocol):
     def written_schema(self, came: StructType) -> StructType:
         """Return the columns of a batch that the table gets."""
 
+    def check_batch(self, batch: DataFrame, target: Target) -> None:
+        """Raise SchemaMismatchError where a batch cannot say what its rows do, before it makes a table."""
+
     def changes(self, batch: DataFrame, target: Target) -> DataFrame:
         """Return the batch with what its rows are to do, where not all of them are rows of the table."""
 
@@ -70,6 +73,9 @@ class Inserts:
     def written_schema(self, came: StructType) -> StructType:
         """Return the batch's columns."""
         return came
+
+    def check_batch(self, batch: DataFrame, target: Target) -> None:
+        """All rows are added."""
 
     def changes(self, batch: DataFrame, target: Target) -> DataFrame:  # noqa: ARG002 - as the protocol
         """Return the batch."""

@@ -271,7 +271,7 @@ def options_of_second_table(options: SinkOptions, table: PathTable | CatalogTabl
 
 def unknown_option(what: str, name: str, known: Sequence[str]) -> str:
     """Return what to say of an option that is not known: the value that has it, or the nearest name."""
-    kinds = (Clustering, SchemaContract, PathTable, CatalogTable, Checks, Append, Delete, Upsert, FileSizing)
+    kinds = (Clustering, SchemaContract, CatalogTable, PathTable, Checks, Append, Delete, Upsert, FileSizing)
     owners = {each.name: kind.__name__ for kind in kinds for each in fields(kind)}
     likely = [each for each, owner in owners.items() if owner not in ("Clustering", "SchemaContract")]
     near = name if name in owners else nearest_name(name, [*known, *likely])

@@ -10,6 +10,8 @@ from enum import Enum
 
 import numpy as np
 from pyiceberg.manifest import DataFileContent
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.transforms import IdentityTransform
 
 from streaming_sink.removal.bounds import bounds_of_missing_files
 from streaming_sink.removal.holders import HeldFiles, How, read_holders
@@ -133,8 +135,9 @@ def find_leftovers(
     seen = SeenFiles() if seen is None else seen
     rows = [path for path in paths if path.endswith(_PARQUET) and not path.endswith(_TOMBSTONES)]
     rows += [it for it in paths if it.startswith(f"{names.DATA_FOLDER}/") and it.endswith(_NOT_PARQUET)]
-    rows += [it for it in sorted(held.known) if is_elsewhere(path_of(table.store, it))]
-    found.files = len(rows)
+    rows += [path_of(table.store, it) for it in sorted(held.known)]  # by any name
+    rows = list(dict.fromkeys(rows))
+    found.files, specs = len(rows), table.head.metadata.specs()
 
     def look(path: str) -> list[Leftover]:
         if path.endswith(_NOT_PARQUET):
@@ -142,10 +145,15 @@ def find_leftovers(
             return [Leftover(kind=LeftoverKind.NOT_CHECKED, path=path, holders=(why,))]
         try:
             if path not in seen.positions:
-                seen.positions[path] = matcher.find(table.store, path)
+                known = held.known.get(location_of(table.store, path))
+                values = () if known is None else _identity_sources(specs[known.spec_id])
+                seen.positions[path] = matcher.find(table.store, path, values)
             return _in_file(found, path, seen.positions[path], undelivered)
         except FileNotFoundError:
-            return []  # deleted since; the doctor's other checks report it where a snapshot needs it
+            if not held.of(location_of(table.store, path), How.CURRENT):
+                return []  # deleted since; the doctor's other checks report it where a snapshot needs it
+            why = "the newest version needs it, and it is missing; restore it from a copy"
+            return [Leftover(kind=LeftoverKind.NOT_CHECKED, path=path, holders=(why,))]
         except DataFileError as unreadable:
             return [Leftover(kind=LeftoverKind.NOT_CHECKED, path=path, holders=(str(unreadable),))]
 
@@ -160,7 +168,7 @@ def find_leftovers(
             yield from _in_index(table, runs, matcher, own_key, seen.hashes)
 
     found.found += look_into(dict.fromkeys([*paths, *rows]))
-    there = paths.keys() | set(rows)
+    there = paths.keys() | set(filter(is_elsewhere, rows))
     for path, count in bounds_of_missing_files(table.store, there, matcher, seen.bounds):
         newest = held.newest.get(table.store.uri(path), 0)
         found.found.append(Leftover(kind=LeftoverKind.BOUNDS, path=path, rows=count, newest=newest))
@@ -174,6 +182,11 @@ def find_leftovers(
             why = "a create that was cut off, or is in progress"
             found.found.append(Leftover(kind=LeftoverKind.NOT_CHECKED, path=path, holders=(why,)))
     return found
+
+
+def _identity_sources(spec: PartitionSpec) -> set[int]:
+    """Return the ids of the columns whose values are partitions, so that a file may have them in its path."""
+    return {it.source_id for it in spec.fields if isinstance(it.transform, IdentityTransform)}
 
 
 def _in_file(

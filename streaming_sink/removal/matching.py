@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -58,18 +58,22 @@ class RowMatcher:
     def _probe(self) -> KeyProbe:
         return KeyProbe(self.hashes)
 
-    def find(self, store: Store, path: str) -> np.ndarray:
+    def find(self, store: Store, path: str, partitioned_by: Collection[int] = ()) -> np.ndarray:
         """Return the positions of the rows of a Parquet file that have a wanted key, ascending. A row is also
         one of a file of deletes, where that holds values of rows.
 
-        Columns are found by field id, in a file without ids by name. FileNotFoundError; DataFileError where
-        the file is damaged or encrypted, or its values are not of the table's types.
+        Columns are found by field id, in a file without ids by name. `partitioned_by`: the ids of columns
+        whose value is the file's partition. FileNotFoundError; DataFileError where the file is damaged or
+        encrypted, its values are not of the table's types, or it has no such column.
         """
         found, start = [np.empty(0, np.int64)], 0
         try:
             with open_by_name(store, location_of(store, path)) as source:
                 file = pq.ParquetFile(pa.PythonFile(source, mode="r"))
                 columns = self._columns_in(file.schema_arrow)
+                lacked = {field.name for field in self.keys if _id_of(field) in partitioned_by}
+                if lacked := lacked - set(file.schema_arrow.names) - columns:
+                    raise ValueError(f"it keeps a partition column only in its path: {min(lacked)}")
                 if not columns:
                     return found[0]
                 for batch in file.iter_batches(SCAN_ROWS, columns=sorted(columns)):
@@ -139,6 +143,10 @@ def _match(schema: pa.Schema) -> Any:
     if _has_ids(schema):
         return lambda field: (field.metadata or {}).get(FIELD_ID, field.name)
     return lambda field: field.name
+
+
+def _id_of(field: pa.Field) -> int:
+    return int((field.metadata or {}).get(FIELD_ID, 0))
 
 
 def _has_ids(schema: pa.Schema) -> bool:

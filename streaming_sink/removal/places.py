@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from timeline.stores.base import Store, find_path
+
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/")
+"""Some engines spell a local file with one slash, as "file:/lake/t"."""
 
 
 def path_of(store: Store, location: str) -> str:
@@ -22,4 +27,4 @@ def location_of(store: Store, path: str) -> str:
 
 def is_elsewhere(path: str) -> bool:
     """Return whether what `path_of` has named is not below the table."""
-    return path.startswith("/") or "://" in path
+    return path.startswith("/") or _SCHEME.match(path) is not None

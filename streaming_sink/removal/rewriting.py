@@ -79,9 +79,11 @@ def stale_manifests(left: Leftovers) -> dict[str, int]:
     named = {store.uri(each.path) for each in left.of(LeftoverKind.BOUNDS)}
     found = dict[str, int]()
     for manifest in left.table.head.manifests:
+        if manifest.deleted_files_count == 0:
+            continue  # all that it names is live, also what is missing
         if own_spelling(store, manifest.manifest_path) in named:
             found[manifest.manifest_path] = manifest.partition_spec_id
-        elif manifest.deleted_files_count != 0:
+        else:
             entries = files.find_entries(manifest) or ()
             gone = (it.data_file.file_path for it in entries if it.status == ManifestEntryStatus.DELETED)
             if any(own_spelling(store, each) in left.with_rows for each in gone):

@@ -186,8 +186,8 @@ class TablePurge:
                 self._deletions += remove_orphan_files(
                     self.table, older_than=LEAST_AGE, open_table=self.open_table
                 )
-            except UnsupportedTableError as shared:  # its folder, with another table of the catalog
-                self._problems[self.table.store.location] = str(shared)
+            except (UnsupportedTableError, CorruptTableError) as stopped:  # a shared folder, a damaged note
+                self._problems[self.table.store.location] = str(stopped)
         runs = [each.path for each in left.of(LeftoverKind.INDEX)]
         self.table.store.delete(runs)
         self._runs += len(runs)

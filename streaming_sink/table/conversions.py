@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyiceberg import types as iceberg
 from pyspark.sql import types as spark
 
 from streaming_sink.table.schema import PRIMITIVES, type_name
+from timeline.errors import SchemaMismatchError
 from timeline.versions.evolution import holds
 
 _WIDER = {
     "int": {"byte", "short", "integer"},
     "long": {"byte", "short", "integer", "long"},
-    "double": {"float", "double"},
+    "float": {"byte", "short", "float"},
+    "double": {"byte", "short", "integer", "float", "double"},
     "uuid": {"string", "char", "varchar"},
 }
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
@@ -112,3 +116,16 @@ def type_text(kind: spark.DataType) -> str:
     """Return the name of a type for people: of times as Iceberg has it, whose `timestamp` has no zone."""
     name = kind.simpleString()
     return {"timestamp": "timestamptz", "timestamp_ntz": "timestamp"}.get(name, name)
+
+
+def refusal_of_type(
+    table: iceberg.IcebergType, kind: spark.DataType, path: Sequence[str], what: str
+) -> SchemaMismatchError:
+    """Return what to raise for a column whose type the table's does not take."""
+    advice = (
+        f"cast {what}" if what else 'cast the column, or widen the table\'s: SchemaContract(widening="widen")'
+    )
+    return SchemaMismatchError(
+        f"the table's column does not take the batch's type as it is; {advice}: {'.'.join(path)} is"
+        f" {type_text(kind)} in the batch and {table} in the table"
+    )

@@ -13,7 +13,7 @@ from pyspark.sql import types as spark
 from planners.suggestions import nearest_name
 from streaming_sink.options.values.contract import STRICT, Difference, SchemaContract
 from streaming_sink.table.column_sequences import is_own_field
-from streaming_sink.table.conversions import fits, type_text, wider_type
+from streaming_sink.table.conversions import fits, refusal_of_type, wider_type
 from streaming_sink.table.longs import find_longs
 from streaming_sink.table.rescue import check_rescued_name, is_rescued_field, rescued_field
 from streaming_sink.table.schema import check_column_names, iceberg_schema, iceberg_type
@@ -65,7 +65,7 @@ def fit_batch(
         fitting.add_misfit(batch[UNPARSED].dataType, None, (UNPARSED,), required=False)
     rescues = any(misfit.action == "rescue" for misfit in fitting.misfits.values())
     known = any(is_rescued_field(field) for field in schema.fields)
-    if rescues or known:
+    if rescues or known or contract.rescues:
         check_rescued_name(schema, columns)
     if rescues and not known:
         wanted.append(rescued_field(next(fitting.ids)))
@@ -77,8 +77,9 @@ def new_schema(batch: spark.StructType, contract: SchemaContract, checks_text: b
     ignore by their names. Raises SchemaMismatchError as `iceberg_schema` does; `checks_text` as `fit_batch`.
     """
     schema = iceberg_schema(without_ignored(_columns(batch), contract))
+    if contract.rescues:
+        check_rescued_name(Schema(), _columns(batch))
     if (checks_text and contract.rescues) or (UNPARSED in batch.names and contract.mismatch == "rescue"):
-        check_rescued_name(schema, _columns(batch))
         schema = Schema(*schema.fields, rescued_field(schema.highest_field_id + 1))
     return schema
 
@@ -165,6 +166,8 @@ class _Fitting:
             )
         if isinstance(table, iceberg.MapType) and isinstance(kind, spark.MapType):
             return self._fit_map(table, kind, path, required)
+        if isinstance(kind, spark.NullType) and not required:
+            return None
         if fits(table, kind):
             if self._checks_text and isinstance(table, iceberg.StringType):
                 self._fit_text(kind, table, path, required)
@@ -179,7 +182,7 @@ class _Fitting:
         elif choice == "rescue":
             self._add(Misfit(choice, kind, table), path, required)
         else:
-            raise _refusal_of_type(table, kind, path, "")
+            raise refusal_of_type(table, kind, path, "")
         return None
 
     def _fit_text(self, kind: spark.DataType, table: iceberg.StringType, path: Path, required: bool) -> None:
@@ -196,7 +199,7 @@ class _Fitting:
         keys = _Fitting(strict)
         try:
             if keys.fit_type(table.key_type, kind.keyType, (*path, "key"), True) is not None:
-                raise _refusal_of_type(table.key_type, kind.keyType, (*path, "key"), "the key of a map")
+                raise refusal_of_type(table.key_type, kind.keyType, (*path, "key"), "the key of a map")
         except SchemaMismatchError:
             if self._contract.choice(Difference.UNFIT, path) == "refuse":
                 raise
@@ -217,7 +220,7 @@ class _Fitting:
                 raise SchemaMismatchError(
                     f"the contract refuses what does not fit, which the batch may hold: {'.'.join(path)}"
                 )
-            raise _refusal_of_type(table, kind, path, "the column")
+            raise refusal_of_type(table, kind, path, "the column")
         self._add(Misfit(choice, kind, table), path, required)
 
     def _add(self, misfit: Misfit, path: Path, required: bool) -> None:
@@ -285,16 +288,4 @@ def _new_column(path: Path, known: list[str]) -> str:
     return (
         "the batch has a column that the table lacks; drop it from the batch, or let the table grow with"
         f" IcebergSink(..., contract=SchemaContract.evolving()): {'.'.join(path)}{hint}"
-    )
-
-
-def _refusal_of_type(
-    table: iceberg.IcebergType, kind: spark.DataType, path: Path, what: str
-) -> SchemaMismatchError:
-    advice = (
-        f"cast {what}" if what else 'cast the column, or widen the table\'s: SchemaContract(widening="widen")'
-    )
-    return SchemaMismatchError(
-        f"the table's column does not take the batch's type as it is; {advice}: {'.'.join(path)} is"
-        f" {type_text(kind)} in the batch and {table} in the table"
     )

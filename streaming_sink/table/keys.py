@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
@@ -31,6 +33,17 @@ def written_schema(options: WriteByKey, came: spark.StructType) -> spark.StructT
     return spark.StructType([field for field in came.fields if field.name not in options.except_columns])
 
 
+def check_has_key(options: WriteByKey, columns: Sequence[str]) -> None:
+    """Raise SchemaMismatchError where a batch lacks a column of the key, or the sequence."""
+    wanted = [("key", name) for name in options.key]
+    wanted += [("sequence_by", options.sequence_by)] if options.sequence_by else []
+    for option, name in wanted:
+        if name not in columns:
+            near = next((it for it in columns if it.casefold() == name.casefold()), None)
+            hint = f"; it has {near!r}, and case counts" if near else f"; it has {', '.join(columns)}"
+            raise SchemaMismatchError(f"the batch has no column {name!r}, which {option} names{hint}")
+
+
 def as_changes(options: WriteByKey, batch: DataFrame) -> DataFrame:
     """Return a batch with the column `DELETES`. SchemaMismatchError for a condition that Spark cannot
     resolve, that is no boolean, or that is no function of the row.
@@ -41,7 +54,6 @@ def as_changes(options: WriteByKey, batch: DataFrame) -> DataFrame:
         return batch
     try:
         condition: Column = sf.expr(options.condition)
-        changes = batch.withColumn(DELETES, sf.coalesce(condition, sf.lit(False)))
         kind = batch.select(condition.alias(DELETES)).schema[DELETES].dataType
     except (AnalysisException, ParseException) as error:
         raise SchemaMismatchError(
@@ -60,4 +72,4 @@ def as_changes(options: WriteByKey, batch: DataFrame) -> DataFrame:
             "delete_where is no condition of one row, the same whenever it is computed:"
             f" {options.condition!r}: {error}"
         ) from error
-    return changes
+    return batch.withColumn(DELETES, sf.coalesce(condition, sf.lit(False)))

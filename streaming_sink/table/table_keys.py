@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pyiceberg import types as iceberg
 from pyiceberg.manifest import DataFileContent
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
 
 from streaming_sink.options.values.writes import WriteByKey
-from streaming_sink.table.column_sequences import is_column_sequences_field
+from streaming_sink.table.column_sequences import created_schema, is_column_sequences_field
 from timeline.errors import KeyConflictError, SchemaMismatchError
 from timeline.manifests.entries import LiveFile
 from timeline.versions.head import Head
@@ -34,6 +34,16 @@ _ORDERED = (
     iceberg.TimestampType,
     iceberg.TimestamptzType,
 )
+
+
+def created_table_schema(rows: Schema, options: WriteByKey | None) -> Schema:
+    """Return the schema of a table that is created for such rows, with the ids that it gets: a column after a
+    struct has its own before the struct's fields. SchemaMismatchError as `table_key`.
+    """
+    schema = assign_fresh_schema_ids(created_schema(rows, options))
+    if options is not None:
+        table_key(options, schema)
+    return schema
 
 
 def table_key(options: WriteByKey, schema: Schema) -> TableKey:

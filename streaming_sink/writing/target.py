@@ -8,16 +8,17 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
 
 from streaming_sink.options.table_options import SinkOptions
 from streaming_sink.options.values.tables import CatalogTable, PathTable
-from streaming_sink.table.column_sequences import created_schema, evolved_fields
+from streaming_sink.table.column_sequences import evolved_fields
 from streaming_sink.table.fitting import Fit, Misfit, Path, fit_batch, new_schema
 from streaming_sink.table.foreign import check_no_foreign_table
 from streaming_sink.table.parquet_properties import ignored_properties
 from streaming_sink.table.spec import partition_spec
+from streaming_sink.table.table_keys import created_table_schema
 from timeline.changes.changes import Change
 from timeline.changes.schema_changes import MergeSchema, SetPartitioning
 from timeline.errors import CommitConflictError, CorruptTableError, SchemaMismatchError, TableNotFoundError
@@ -123,8 +124,7 @@ class Destination:
                 _check_partitioning(self._options, head)
             return Target.of(self._table)
         rows = new_schema(batch, self._options.contract, self._checks_text)
-        # With the ids that the table gets: a column after a struct has its own before the struct's fields.
-        schema = assign_fresh_schema_ids(created_schema(rows, self._options.keys))
+        schema = created_table_schema(rows, self._options.keys)
         spec = partition_spec(self._options.partition_by, schema)
         if not self.is_made_first:
             self._begin_probe()

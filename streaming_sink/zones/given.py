@@ -53,6 +53,11 @@ def given_to_zone(
     checked = given_options(given, options)
     names = given if options is None else [each.name for each in fields(TableOptions)]
     values = {name: getattr(checked, name) for name in names}
+    if checked.clustering is not None and (apart := checked.clustering.apart):
+        raise ValueError(
+            f"a zone stores its options as plain values, and a Clustering's {apart[0]} is none: leave it out,"
+            " and cluster the table by a sink with it"
+        )
     if rules is not KEPT and not isinstance(rules, Rules | None):
         raise TypeError(f'rules must be ingest.Rules, such as Rules(max_age="5 minutes"), not {rules!r}')
     place = None if table is None else as_table(table)

@@ -9,8 +9,8 @@ from typing import Any
 
 from planners.ingestion.buffering import PlanningRules
 from planners.sizing import parse_bytes
-from planners.values import APART, BYTES, Value
-from streaming_sink.durations import Duration, duration
+from planners.values import APART, BYTES, Value, check_has_no_password
+from streaming_sink.durations import Duration, duration, spelled
 
 
 class _Kept:
@@ -54,6 +54,7 @@ class Rules(Value):
         object.__setattr__(self, "max_bytes", parse_bytes(self.max_bytes))
         if not duration("max_age", self.max_age):
             raise ValueError(f"max_age must be above 0, such as 5 minutes, not {self.max_age!r}")
+        object.__setattr__(self, "max_age", spelled("max_age", self.max_age))
         self.planned()
         if self.max_waiting is not None:
             bound = parse_bytes(self.max_waiting)
@@ -92,7 +93,7 @@ class SourceFolders(Value):
     def __post_init__(self) -> None:
         given: Any = self.folders
         if isinstance(given, str | os.PathLike):
-            raise TypeError(f"sources must be a list of folders, not {given!r}")
+            raise TypeError(f"folders must be a list of folders, not {given!r}")
         object.__setattr__(self, "folders", tuple(os.fspath(each) for each in given))
         if not isinstance(self.by_reference, bool):
             raise TypeError(f"by_reference must be True or False, not {self.by_reference!r}")
@@ -107,3 +108,6 @@ class KafkaTopic(Value):
 
     url: str
     options: Mapping[str, str] | None = field(default=None, metadata=APART, compare=False)
+
+    def __post_init__(self) -> None:
+        check_has_no_password("url", self.url)

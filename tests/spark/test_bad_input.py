@@ -19,7 +19,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 
 from planners import FileSizing
-from streaming_sink import IcebergSink
+from streaming_sink import Delete, IcebergSink, SchemaContract, Upsert, ingest
 from streaming_sink.errors import (
     CorruptTableError,
     SchemaMismatchError,
@@ -32,6 +32,7 @@ from streaming_sink.landing import outcomes
 from streaming_sink.landing.landing import Landing
 from streaming_sink.writing import target
 from streaming_sink.writing.writer import write
+from streaming_sink.zones.status import status
 from tests.sinks import flat_sink
 from tests.spark.streams import add_files, calling_as, drain, head_of, ids_of, metadata_file, source_ids
 
@@ -426,3 +427,69 @@ def test_an_empty_batch_publishes_and_records_nothing_and_its_replay_is_empty_ag
     assert [report.outcome for report in again.reports] == ["empty", "committed"]
     assert head_of(location).number == 3
     assert ids_of(location) == Counter(range(5))
+
+
+# ------------------------------------------------------------------ what is refused before there is a table
+
+
+@pytest.mark.parametrize("condition", ["opp = 'D'", "id", "rand() > 1", "op ="])
+def test_a_condition_of_deletes_that_is_none_makes_no_table(spark, location, condition):
+    batch = spark.sql("select 1 id, 1L at, 'I' op")
+    upsert = Upsert(key=["id"], sequence_by="at", delete_where=condition, except_columns=["op"])
+    with pytest.raises(SchemaMismatchError, match="delete_where") as refused:
+        IcebergSink(location, upsert, app_id="app")(batch, 0)
+    assert ("is of type int" in str(refused.value)) == (condition == "id")
+    assert metadata_file(location) is None
+
+
+def test_a_batch_without_a_column_of_its_key_or_sequence_is_refused(spark, location):
+    keyed = {"key": ["id"], "sequence_by": "at"}
+    sink = IcebergSink(location, Upsert(**keyed), app_id="app")
+    sink(spark.sql("select 1 id, 5L at, 'a' name"), 0)
+    for columns, said in (
+        ("2 ID, 5L at", "no column 'id', which key names; it has 'ID', and case counts"),
+        ("2 id, 'b' name", "no column 'at', which sequence_by names; it has id, name"),
+        ("6L at", "no column 'id', which key names; it has at"),
+    ):
+        for by_key in (Upsert(**keyed), Delete(**keyed)):
+            with pytest.raises(SchemaMismatchError, match=said):
+                IcebergSink(location, by_key, app_id="other")(spark.sql(f"select {columns}"), 0)
+    kept = IcebergSink(location, Upsert(**keyed), app_id="c", contract=SchemaContract(mismatch="drop"))
+    assert kept(spark.sql("select 6L at"), 0).dropped == 1, "a row without a key, as the contract says"
+    assert ids_of(location) == {1: 1}
+
+
+def test_a_batch_without_columns_is_refused(spark, location):
+    with pytest.raises(SchemaMismatchError, match="batch 0 of app has no columns"):
+        _sink(location)(spark.range(3).select(), 0)
+
+
+@pytest.mark.parametrize("batch", ["1 id, 'x' _rescued", "1 id, 'x' _Rescued"])
+def test_a_batch_has_no_column_of_rescued_values_where_the_sink_writes_it(spark, location, batch):
+    contract = SchemaContract(mismatch="rescue")
+    with pytest.raises(SchemaMismatchError, match="the sink writes the column _rescued itself"):
+        IcebergSink(location, contract=contract, app_id="app")(spark.sql(f"select {batch}"), 0)
+    assert metadata_file(location) is None
+
+
+def test_a_zone_whose_key_no_file_has_makes_no_table(spark, tmp_path):
+    spark.sql("select 1 id").write.parquet(str(tmp_path / "files"))
+    zone = ingest.BufferZone(tmp_path / "zone", tmp_path / "t", Upsert(key=["nope"]))
+    zone.push(tmp_path / "files")
+    assert ingest.run(spark, zone, available_now=True) == []
+    (item,) = status(zone).open_items
+    assert "no column 'nope', which key names; it has id" in item.reason
+    assert metadata_file(str(tmp_path / "t")) is None
+
+
+def test_a_column_of_nulls_alone_and_smaller_numbers_are_taken_as_spark_takes_them(spark, location):
+    sink = _sink(location)
+    sink(spark.sql("select 1 id, 'a' name, 1D d, 1F f, named_struct('x', 1D) s"), 0)
+    sink(spark.sql("select 2 id, null name, 7 d, 3S f, named_struct('x', 2) s"), 1)
+    rows = StaticTable.from_metadata(metadata_file(location)).scan().to_arrow().to_pylist()
+    assert sorted(rows, key=lambda row: row["id"])[1] == {
+        "id": 2, "name": None, "d": 7.0, "f": 3.0, "s": {"x": 2.0},
+    }  # fmt: skip
+    for lossy in ("7L d", "7 f", "7D f"):
+        with pytest.raises(SchemaMismatchError, match="does not take the batch's type"):
+            sink(spark.sql(f"select 3 id, {lossy}"), 2)

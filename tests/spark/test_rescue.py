@@ -115,10 +115,12 @@ def test_what_does_not_fit_is_in_the_row_itself_as_json(spark: SparkSession, tmp
 
 
 def test_a_foreign_column_of_the_name_is_refused_and_kept(spark: SparkSession, tmp_path: Path) -> None:
-    sink = _sink(tmp_path / "table", RESCUING)
-    sink(_frame(spark, "k int, _rescued string", (0, '"mine"')), 0)
+    batch = _frame(spark, "k int, _rescued string", (0, '"mine"'))
+    with pytest.raises(SchemaMismatchError, match="the sink writes the column _rescued itself"):
+        _sink(tmp_path / "table", RESCUING)(batch, 0)
+    _sink(tmp_path / "table", SchemaContract.strict())(batch, 0)
     with pytest.raises(SchemaMismatchError, match="a column _rescued that is not the sink's"):
-        sink(_frame(spark, "k string", ("x",)), 1)
+        _sink(tmp_path / "table", RESCUING)(_frame(spark, "k string", ("x",)), 1)
     assert _rows(tmp_path / "table") == [{"k": 0, "_rescued": "mine"}]
 
 

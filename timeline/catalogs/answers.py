@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pydantic import ValidationError
@@ -114,3 +115,17 @@ def _sql_state_of(failure: Exception) -> str:
 def _answer_of(failure: Exception) -> dict[str, Any]:
     answer = getattr(failure, "response", None)
     return answer if isinstance(answer, dict) else {}
+
+
+@contextmanager
+def new_table() -> Iterator[None]:
+    """Within: a table is created where its catalog says. ValueError where that does not know where."""
+    try:
+        yield
+    except ValueError as failure:
+        if "No default path" not in str(failure):  # pyiceberg's, of a SQL catalog
+            raise
+        raise ValueError(
+            "the catalog does not know where new tables go, and this sink makes one, if only to try the"
+            f' catalog: give it its "warehouse", a folder or a URL ({failure})'
+        ) from failure

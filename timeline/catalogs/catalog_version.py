@@ -105,11 +105,14 @@ class CatalogVersion(Version):
         return max(oldest - number - 1 - len(beside), 0) + commits
 
     def may_have(self, number: int, commit_id: str) -> bool:
-        """Return whether main has a commit, or may have had it, or may get it."""
+        """Return whether main has a commit, or may have had it, or may get it: also one that another engine
+        has rolled back since.
+        """
         if number > self.number:
             return True
         has_left = not any((it.sequence_number or 0) <= number for it in self._main)
-        return has_left or any(stated_by(it).get(properties.COMMIT_ID) == commit_id for it in self._main)
+        known = self.metadata.snapshots
+        return has_left or any(stated_by(it).get(properties.COMMIT_ID) == commit_id for it in known)
 
     @cached_property
     def _main(self) -> list[Snapshot]:

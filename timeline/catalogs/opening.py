@@ -12,7 +12,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from timeline import properties, stores
-from timeline.catalogs.answers import unclear
+from timeline.catalogs.answers import new_table, unclear
 from timeline.catalogs.clients.metastore import Metastore
 from timeline.catalogs.clients.rest import connect_rest
 from timeline.catalogs.clients.settings import GLUE, HIVE, REST, settings_of
@@ -129,7 +129,8 @@ def create_in_catalog(
         try:
             if create_namespace:
                 catalog.create_namespace_if_not_exists(identifier[:-1])
-            catalog.create_table(identifier, schema, partition_spec=spec, properties=given)
+            with new_table():
+                catalog.create_table(identifier, schema, partition_spec=spec, properties=given)
         except TableAlreadyExistsError:
             pass  # another writer was first, or this one, whose answer was lost
         except NoSuchNamespaceError as absent:

@@ -108,8 +108,9 @@ def _check_there_is_a_table(lineage: Lineage, stored: StoredFiles) -> Iterator[F
     yield damage(
         kind="table-missing",
         what=f"there is no version of a table, but {count(stored.every.count, 'file')}: {stored.every}",
-        means="a stream that starts here makes a new table beside these files. If there was a table, its"
-        " versions were deleted: its rows are out of sight, and their files may still be there",
+        means="a stream that starts here is refused, or makes a new table beside these files, where their"
+        " names are this sink's. If there was a table, its versions were deleted: its rows are out of sight,"
+        " and their files may still be there",
         repair="stop all writers. Restore metadata/ from a backup or from the bucket's earlier object"
         " versions; else give the stream another location",
     )

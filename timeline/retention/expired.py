@@ -95,16 +95,20 @@ class Note:
         """Return the note that `encode` wrote, or None where the bytes are no note."""
         try:
             stored = json.loads(data)
+            expired, unpinned = stored["expired"], stored.get("unpinned", [])
+            kinds = [type(value) for value in (stored["version"], stored["commit_id"], expired, unpinned)]
+            if kinds != [int, str, list, list]:
+                return None
             return cls(
                 stored["version"],
                 stored["commit_id"],
-                tuple(map(SnapshotRecord.read, stored["expired"])),
+                tuple(map(SnapshotRecord.read, expired)),
                 SnapshotRecord.read(stored["kept"]),
-                tuple(map(SnapshotRecord.read, stored.get("unpinned", ()))),
+                tuple(map(SnapshotRecord.read, unpinned)),
                 stored.get("theirs") is True,
                 str(stored.get("owner", "")),
             )
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
 
@@ -123,9 +127,8 @@ def pending_notes(store: Store, owner: str = "") -> list[Pending]:
 
 
 def read_expiry_notes(store: Store, pending: Iterable[Pending]) -> tuple[dict[Pending, Note], list[Pending]]:
-    """Return the notes that are there, and those that are damaged, so that what they name is not known.
-
-    One that was deleted since is in neither, nor is one of another table, whose files were copied here.
+    """Return the notes that are there, and those that are damaged, or name what is not below the table, so
+    that what they name is not known. One that was deleted since is in neither.
     """
     notes: dict[Pending, Note] = {}
     damaged = []
@@ -135,10 +138,11 @@ def read_expiry_notes(store: Store, pending: Iterable[Pending]) -> tuple[dict[Pe
         except FileNotFoundError:
             continue
         note = Note.decode(data)
-        if note is None or note.path != each.path:
-            damaged.append(each)
-        elif all(find_path(store, record.manifest_list) for record in note.records):
+        is_own = note is not None and note.path == each.path
+        if note is not None and is_own and all(find_path(store, it.manifest_list) for it in note.records):
             notes[each] = note
+        else:
+            damaged.append(each)
     return notes, damaged
 
 

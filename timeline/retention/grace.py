@@ -44,12 +44,14 @@ class GracePeriods:
     def has(self, pending: Pending) -> bool:
         """Return whether a note is in its grace period: a hundred versions, and a time.
 
-        One whose commit is later than the head by more than that time is of a clock that was wrong, and of a
-        commit that lost: the table's time never goes back (R12), but by the clocks of other engines.
+        One whose commit is later than the head is of a clock that was wrong, and of a commit that lost: the
+        table's time never goes back (R12). In a catalog an engine with a slow clock sets it back.
         """
         if self.head.version.commits_since(pending.version) < SAFE_DISTANCE:
             return True
-        return -self.grace_ms <= self.age_ms(pending) < self.grace_ms or pending.version > self.held_from
+        age_ms = self.age_ms(pending)
+        is_of_head = age_ms >= 0 or self.head.version.is_shared
+        return (is_of_head and age_ms < self.grace_ms) or pending.version > self.held_from
 
     def has_of_commit(self, pending: Pending) -> bool:
         """Return whether a note is in its grace period, and may be of a commit that landed."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from planners.values import Value, one_of
+from planners.values import Value, check_is_dict, one_of
 
 
 class Difference(str, Enum):
@@ -75,8 +75,9 @@ class SchemaContract(Value):
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any], **apart: Any) -> SchemaContract:
-        """Return the contract that `to_dict` made a dict of."""
-        columns = {name: cls.from_dict(each) for name, each in stored.get("columns", {}).items()}
+        """Return the contract that `to_dict` made a dict of. TypeError for what is none."""
+        given = check_is_dict("columns", check_is_dict(cls.__name__, stored).get("columns", {}))
+        columns = {name: cls.from_dict(each) for name, each in given.items()}
         own = {name: value for name, value in stored.items() if name != "columns"}
         return replace(super().from_dict(own, **apart), columns=columns)
 

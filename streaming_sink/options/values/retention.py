@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from planners.values import Value
-from streaming_sink.durations import Duration, duration
+from streaming_sink.durations import Duration, duration, spelled
 from timeline import properties
 from timeline.changes.changes import SetProperties
 
@@ -45,8 +45,8 @@ class Retention(Value):
                 f"max_snapshots={self.max_snapshots} is less than"
                 f" min_snapshots_to_keep={self.min_snapshots_to_keep}, so no number of snapshots fits both"
             )
-        duration("max_snapshot_age", self.max_snapshot_age)
-        duration("deletion_grace", self.deletion_grace)
+        for name in ("max_snapshot_age", "deletion_grace"):
+            object.__setattr__(self, name, spelled(name, getattr(self, name)))
 
     @property
     def table_properties(self) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from planners.values import APART, Value
+from planners.values import APART, Value, check_has_no_password
 from streaming_sink.options.values.catalog_tables import CatalogTable, check_given_storage
 from streaming_sink.options.values.checks import default_quarantine
 from timeline.dropping import drop_table
@@ -41,7 +41,7 @@ class PathTable(Value):
         location = os.fspath(given) if isinstance(given, os.PathLike) else given
         if not isinstance(location, str) or not location.strip():
             raise ValueError(f"location must be a path or a URL such as s3://lake/events, not {location!r}")
-        object.__setattr__(self, "location", location)
+        object.__setattr__(self, "location", check_has_no_password("location", location))
         check_given_storage(self.storage_options)
         mirror: Any = self.mirror
         if not isinstance(mirror, CatalogTable | None):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from planners.values import Value, one_of
+from planners.values import Value, check_is_dict, one_of
 from streaming_sink.options.values.checks import location_text
 from streaming_sink.tasks.batches import RESERVED_PREFIX
 from timeline.versions.keys import KEY_SCOPES, TABLE_SCOPE
@@ -149,6 +149,14 @@ class Delete(WriteByKey):
 
     operation: ClassVar[str] = "delete"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.null_keys != "refuse":
+            raise ValueError(
+                "null_keys says what becomes of a row that is written without a key, and Delete writes none:"
+                f" leave out null_keys={self.null_keys!r}"
+            )
+
 
 Write = Append | Upsert | Delete
 WRITES: Mapping[str, type[Append | Upsert | Delete]] = {
@@ -162,8 +170,10 @@ def write_to_dict(write: Write) -> dict[str, Any]:
 
 
 def write_from_dict(stored: Mapping[str, Any]) -> Write:
-    """Return the write of a dict of `write_to_dict`. ValueError for an unknown operation or option."""
-    values = dict(stored)
+    """Return the write of a dict of `write_to_dict`. TypeError for what is no dict, ValueError for an unknown
+    operation or option.
+    """
+    values = dict(check_is_dict("a write", stored))
     kind = WRITES[one_of("operation", values.pop("operation", Append.operation), list(WRITES))]
     return kind.from_dict(values)
 

@@ -242,7 +242,7 @@ def test_a_lost_commits_note_of_a_clock_ahead_costs_time_and_no_orphans() -> Non
     (pending,) = pending_notes(shore.objects)
     note = read_expiry_notes(shore.objects, [pending])[0][pending]
     shore.pass_versions(90)
-    ahead = replace(note, version=6, commit_id=names.ulid(shore.clock.now_ms + 25 * MINUTE_MS, 7))
+    ahead = replace(note, version=6, commit_id=names.ulid(shore.clock.now_ms + 10 * MINUTE_MS, 7))
     shore.objects.overwrite(ahead.path, ahead.encode())
     before = shore.paths()
     shore.pass_versions(20)
@@ -264,7 +264,7 @@ def test_nothing_is_deleted_while_a_note_in_its_grace_cannot_be_read() -> None:
     expire_snapshots(shore.table)
     (pending,) = pending_notes(shore.objects)
     shore.pass_versions(90)
-    unread = names.expired_path(6, names.ulid(shore.clock.now_ms + 25 * MINUTE_MS, 7))
+    unread = names.expired_path(6, names.ulid(shore.clock.now_ms, 7))
     shore.objects.overwrite(unread, b"{}")
     before = shore.paths()
     shore.pass_versions(20)

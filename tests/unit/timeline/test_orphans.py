@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 
@@ -151,15 +152,25 @@ def expired_a_moment_ago() -> Shore:
     return shore
 
 
-@pytest.mark.parametrize("damage", ["cut off", "of another version"])
+@pytest.mark.parametrize(
+    "damage", ["cut off", "of another version", "a file elsewhere", "a version as text", "no list", "deep"]
+)
 def test_nothing_goes_while_the_note_of_an_expiry_in_its_grace_is_damaged(damage: str) -> None:
     """What it names is not known, and readers may be reading it."""
     shore = expired_a_moment_ago()
     (pending,) = pending_notes(shore.objects)
     note = read_expiry_notes(shore.objects, [pending])[0][pending]
     kept, before = shore.in_grace(), shore.paths()
-    other = replace(note, version=note.version - 1, expired=note.expired[:1])
-    shore.objects.overwrite(pending.path, other.encode() if damage != "cut off" else note.encode()[:-1])
+    stored = note.encode()
+    damaged = {
+        "cut off": stored[:-1],
+        "of another version": replace(note, version=note.version - 1, expired=note.expired[:1]).encode(),
+        "a file elsewhere": stored.replace(b"memory://", b"memnry://", 1),
+        "a version as text": json.dumps({**json.loads(stored), "version": str(note.version)}).encode(),
+        "no list": json.dumps({**json.loads(stored), "expired": {}}).encode(),
+        "deep": b"[" * 200_000,
+    }
+    shore.objects.overwrite(pending.path, damaged[damage])
     with pytest.raises(CorruptTableError, match=f"{pending.path} cannot be read.* nothing was deleted") as it:
         remove_orphan_files(shore.table)
     assert it.value.files == (pending.path,)

@@ -120,6 +120,12 @@ def test_a_rollback_to_what_has_expired_is_refused(kind: Kind) -> None:
     assert kind.rows() == [1, 2]
 
 
+def test_a_table_without_rows_has_nothing_to_name(kind: Kind) -> None:
+    table = kind.create()
+    with pytest.raises(ValueError, match="the table has no snapshot yet"):
+        set_tag(table, "release")
+
+
 def test_writers_must_know_that_files_come_back(kind: Kind) -> None:
     table = kind.create()
     at = land(table, kind, 1)

@@ -22,7 +22,7 @@ from pyiceberg.table.update import (
 from pyiceberg.types import LongType, NestedField
 
 from timeline import names
-from timeline.catalogs.answers import unclear
+from timeline.catalogs.answers import new_table, unclear
 from timeline.catalogs.clients.store_io import OpenStore
 from timeline.clock import Environment
 from timeline.drafts.succession import new_snapshot_id
@@ -50,7 +50,8 @@ class Scratch:
     newest_ms: int = 0
 
     def create(self) -> TableMetadataV2:
-        self.catalog.create_table(self.identifier, _SCHEMA, properties={"format-version": "2"})
+        with new_table():
+            self.catalog.create_table(self.identifier, _SCHEMA, properties={"format-version": "2"})
         metadata = self.load()
         self.store = self.open_store(local_path(metadata.location.rstrip("/")))
         path = names.manifest_list_path(self.environment.new_id(self.environment.now_ms()))

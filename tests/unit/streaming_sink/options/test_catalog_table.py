@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pickle
 import traceback
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 
 from streaming_sink import (
     Append,
@@ -115,6 +119,14 @@ def test_a_catalog_in_sql_that_is_of_no_use_fails_when_the_sink_is_made(
     with pytest.raises(ValueError, match=said) as refused:
         IcebergSink(CatalogTable("db.events", {"type": "sql", **given}))
     assert "hush" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_a_catalog_that_does_not_know_where_tables_go_is_refused(tmp_path: Path) -> None:
+    named = {"type": "sql", "name": "test", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    table = CatalogTable("db.events", named, create_namespace=True)
+    schema = Schema(NestedField(1, "id", LongType(), required=False))
+    with pytest.raises(ValueError, match=r'does not know where new tables go.* give it its "warehouse"'):
+        table.create(schema, UNPARTITIONED_PARTITION_SPEC, {})
 
 
 def test_an_extra_that_is_not_installed_is_named_when_the_sink_is_made(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import streaming_sink
+from planners import All
 from streaming_sink import (
     Append,
     BulkInsert,
@@ -35,7 +36,7 @@ EVERY: list[Any] = [
     Append(allow_duplicates=True),
     BulkInsert(),
     Upsert(key=["id"], sequence_by="at", delete_where="op = 'D'", except_columns=["op"], partial_update=True),
-    Delete(key=["id", "day"], key_scope="partition", null_keys="insert", key_index="scan"),
+    Delete(key=["id", "day"], key_scope="partition", key_index="scan"),
     FileSizing(),
     FileSizing(max_file_bytes="16MiB", small_file_bytes=1000, fill="inline", fill_policy="always"),
     FileSizing(fill="never", fold_above=0.5, warn_small_files=0, rows_per_new_file=7),
@@ -70,19 +71,78 @@ EVERY: list[Any] = [
 def test_a_value_prints_as_it_is_written_and_is_a_plain_dict_and_back(value: Any) -> None:
     names = vars(streaming_sink) | {name: getattr(streaming_sink, name) for name in streaming_sink.__all__}
     names |= {name: getattr(ingest, name) for name in ("Rules", "SourceFolders", "KafkaTopic")}
-    if not isinstance(value, Retention):  # a timedelta prints as Python has it
-        assert eval(repr(value), names) == value
+    assert eval(repr(value), names) == value
     stored = json.loads(json.dumps(value.to_dict()))
     assert type(value).from_dict(stored).to_dict() == value.to_dict()
     assert pickle.loads(pickle.dumps(value)) == value
-    if not isinstance(value, Retention):
-        assert type(value).from_dict(stored) == value
+    assert type(value).from_dict(stored) == value
 
 
 @pytest.mark.parametrize("value", EVERY, ids=repr)
 def test_an_unknown_option_in_a_dict_is_refused_with_the_nearest(value: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="no option 'zzz'"):
         type(value).from_dict({**value.to_dict(), "zzz": 1})
+
+
+@pytest.mark.parametrize("kind", [FileSizing, Retention, SchemaContract, PathTable, ingest.Rules])
+def test_what_is_no_dict_makes_no_value(kind: Any) -> None:
+    for odd in (None, [], 5):
+        with pytest.raises(TypeError, match=f"{kind.__name__} is made of a dict"):
+            kind.from_dict(odd)
+    with pytest.raises(TypeError, match="a write is made of a dict, as to_dict\\(\\) returns one, not 5"):
+        TableOptions.from_dict({"write": 5})
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "text"),
+    [
+        ("24 hours", timedelta(days=1), "1 day"),
+        ("5400 seconds", "1.5 hours", "90 minutes"),
+        ("0.25 seconds", timedelta(milliseconds=250), "0.25 seconds"),
+        (timedelta(days=40), "960 hours", "40 days"),
+    ],
+)
+def test_spans_of_one_length_are_one_value(one: Any, other: Any, text: str) -> None:
+    for kind, name in ((Retention, "deletion_grace"), (ingest.Rules, "max_age")):
+        made: Any = kind(**{name: one})
+        assert made == kind(**{name: other})
+        assert made.to_dict()[name] == text
+    assert Retention(deletion_grace="0 hours") == Retention(deletion_grace=timedelta(0))
+
+
+def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
+    makes: list[Any] = [
+        lambda: PathTable("s3://key:hush@lake/t"),
+        lambda: ingest.KafkaTopic("kafka://me:hush@host:9092/topic"),
+        lambda: IcebergSink("s3://key:hush@lake/t"),
+    ]
+    for make in makes:
+        with pytest.raises(ValueError, match="has a password in it") as refused:
+            make()
+        assert "hush" not in str(refused.value)
+    assert PathTable("abfss://container@account.dfs.core.windows.net/t").location
+
+
+def test_a_delete_has_no_rows_without_a_key_to_insert() -> None:
+    with pytest.raises(ValueError, match="leave out null_keys='insert'"):
+        Delete(key=["id"], null_keys="insert")
+
+
+@pytest.mark.parametrize("odd", [0, "", {}, "day(t)"])
+def test_a_partitioning_is_a_list(odd: Any) -> None:
+    with pytest.raises(TypeError, match="partition_by must be a list of transforms"):
+        IcebergSink("/lake/t", partition_by=odd)
+
+
+def test_a_zone_refuses_what_it_cannot_store(tmp_path: Path) -> None:
+    encrypting = Clustering(strategy="encrypt", parameters={"footer_key": "lake"}, keys=dict)
+    for name, odd in (("select", Clustering(sort_by=["id"], select=All())), ("keys", encrypting)):
+        options = TableOptions(clustering=odd)
+        with pytest.raises(ValueError, match=f"a Clustering's {name} is none"):
+            ingest.BufferZone(tmp_path / "zone", tmp_path / "t", options=options)
+    assert not (tmp_path / "zone").exists()
+    with pytest.raises(TypeError, match="pattern must be a pattern of file names"):
+        ingest.BufferZone(tmp_path / "other", tmp_path / "t").watch(tmp_path, pattern=5)  # type: ignore[arg-type]
 
 
 def test_what_may_hold_secrets_is_in_no_repr_and_no_dict() -> None:

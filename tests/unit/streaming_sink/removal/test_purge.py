@@ -34,7 +34,8 @@ from streaming_sink.tasks.keys.sequences import LONG, WIDE
 from streaming_sink.tasks.keys.tombstones import deleted_until
 from tests.unit.streaming_sink.removal.people import ALICE, KEY, WANTED, People, staged
 from tests.unit.streaming_sink.tasks.keys.numbers import sequences_of
-from tests.unit.timeline.world import change_metadata, dropping
+from tests.unit.timeline.world import DAY_MS, change_metadata, dropping
+from timeline import names
 from timeline.changes.changes import Append, Change, Replace
 from timeline.changes.key_changes import KeysResolved
 from timeline.changes.schema_changes import SetPartitioning
@@ -605,3 +606,32 @@ def test_what_cannot_be_written_again_is_named_and_all_else_is_purged(tmp_path: 
     assert [it.partition(": ")[0] == left for it in stated].count(True) == 1
     assert len(stated) == 2 == len(table.problems)
     assert LeftoverKind.LIVE in {it.kind for it in table.left}
+
+
+def test_a_live_file_that_is_missing_ends_a_purge_and_is_named(people: People) -> None:
+    lost = people.append(ALICE)
+    people.append(5)
+    people.store.delete([people.store.relative(lost)])
+    job = start(people)
+    job.run()
+    (table,) = job.report().tables
+    why = {it.until for it in table.left if it.kind is LeftoverKind.NOT_CHECKED}
+    assert len(why) == 1
+    assert "it can be read: restore it" in why.pop()
+    assert table.versions == ()
+
+
+def test_a_damaged_note_of_an_expiry_stops_no_other_table(people: People) -> None:
+    people.append(ALICE, 3)
+    people.quarantine_row(json.dumps({"user_id": ALICE}))
+    people.write(ALICE, 9)  # an orphan
+    people.clock.now_ms += 5 * DAY_MS
+    people.append(4)
+    head = people.table.refresh()
+    people.store.overwrite(names.expired_path(head.number, head.version.commit_id), b"{}")
+    job = start(people)
+    job.run()
+    main_table, quarantine = job.report().tables
+    assert "cannot be read" in main_table.problems[0]
+    assert quarantine.deleted_rows == 1
+    assert people.rows() == [1, 2, 3, 3, 4]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table.update import AssertTableUUID, SetSnapshotRefUpdate
+from pyiceberg.typedef import Record
 
 from streaming_sink import CatalogTable, check_gone
 from streaming_sink.checks.quarantine_table import QUARANTINE_SCHEMA
@@ -296,3 +298,45 @@ def test_other_writers_commits_between_look_and_commit_are_looked_at(
     monkeypatch.setattr(table_purge, "rewrite", rewrite)
     lake.purge().run()
     assert lake.kind.rows() == [1, 5]
+
+
+@pytest.mark.parametrize("name", ["part-00000", "x.parq", "X.PARQUET", "x-tombstones.parquet"])
+def test_a_file_of_others_is_looked_into_by_any_name(lake: Lake, name: str) -> None:
+    path = put(f"{lake.kind.store().location}/data/p=0/{name}", [ALICE, 8])
+    lake.kind.read().add_files([f"file://{path}"])
+    assert "gone-row-live" in {it.kind for it in check_gone(lake.place, GONE).findings}
+    lake.purge().run()
+    assert lake.kind.rows() == [8]
+
+
+@pytest.mark.parametrize("ids", [[7, ALICE, 99], [ALICE, 8]])
+def test_a_file_elsewhere_may_be_spelled_with_one_slash(lake: Lake, ids: list[int]) -> None:
+    path = put(f"{lake.kind.folder}/elsewhere/y.parquet", ids)
+    lake.kind.read().add_files([f"file:{path}"])
+    lake.purge().run()
+    assert lake.kind.rows() == [it for it in ids if it != ALICE]
+
+
+def test_a_partition_column_that_is_only_in_the_path_is_not_taken_for_null(lake: Lake) -> None:
+    path = Path(put(f"{lake.kind.store().location}/data/p=7/hive.parquet", [ALICE, 8], {"id"}))
+    size = path.stat().st_size
+    file = DataFile.from_args(
+        content=DataFileContent.DATA, file_path=f"file://{path}", file_format=FileFormat.PARQUET,
+        partition=Record(7), record_count=2, file_size_in_bytes=size,
+    )  # fmt: skip
+    file.spec_id = 0
+    with lake.kind.read().transaction() as edit, edit.update_snapshot().fast_append() as append:
+        append.append_data_file(file)
+    job = lake.purge(id=ALICE, p=7)
+    job.run()
+    (table,) = job.report().tables
+    assert left(table).keys() == {"not-checked"}
+    assert lake.kind.rows() == [8, ALICE]
+
+
+def put(path: str, ids: list[int], columns: Collection[str] = ("id", "p")) -> str:
+    """Write a Parquet file as another engine does, and return its path on the disk."""
+    path = path.removeprefix("file://")
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": ids, "p": [0] * len(ids)}, schema=ROWS).select(sorted(columns)), path)
+    return path

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.table import update as table_update
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AssertTableUUID, SetSnapshotRefUpdate
@@ -434,3 +435,41 @@ def test_orphans_of_ours_go_behind_the_fence_and_files_of_others_stay(kind: Cata
     assert kind.rows() == [1, 2]
     with pytest.raises(Exception, match="cutoff"):
         table.commit([Append((orphan,))])
+
+
+HOUR_MS = 3_600_000
+
+
+def test_an_engine_whose_clock_is_slow_ends_no_grace(kind: CatalogKind) -> None:
+    """It sets the table's time back, so that our own commits seem to be of a later time."""
+    kind.clock.now_ms += 4 * HOUR_MS
+    retention = {**BRIEF.table_properties, properties.DELETION_GRACE_MS: str(HOUR_MS)}
+    table = kind.create(table_properties=retention)
+    small, _ = merge(kind, table, 1)
+    commits(kind, table, 2 * DISTANCE + EVERY + 1)
+    assert pending_notes(kind.store(), table.head.version.owner)
+    they_append(kind, 5)
+    assert kind.open().delete_expired().files == ()
+    assert Path(small.removeprefix("file://")).exists()
+
+
+def test_a_note_of_a_commit_that_another_engine_has_rolled_back_keeps_its_grace(
+    kind: CatalogKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It landed, and what it expired has readers: the orphan cleaner has to know."""
+    monkeypatch.setattr(table_update, "datetime_to_millis", lambda *_: kind.clock.now_ms)
+    retention = {**BRIEF.table_properties, properties.DELETION_GRACE_MS: str(10 * HOUR_MS)}
+    table = kind.create(table_properties=retention)
+    small, _ = merge(kind, table, 1)
+    commits(kind, table, 2)
+    kind.clock.now_ms += 15 * 24 * HOUR_MS
+    while not (expiring := commits(kind, table, 1)[0]).expired_snapshots:
+        pass
+    before = [it for it in kind.read().snapshots() if (it.sequence_number or 0) < expiring.version][-1]
+    they_tag(kind, "main", before.snapshot_id, "branch")
+    kind.clock.now_ms += 60_000
+    table = kind.open()
+    table.delete_expired()
+    assert pending_notes(kind.store(), table.head.version.owner)
+    assert remove_orphan_files(table).files == ()
+    assert Path(small.removeprefix("file://")).exists()
