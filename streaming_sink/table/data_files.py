@@ -53,10 +53,11 @@ def fill_of(merge: Merge, spec: PartitionSpec) -> Replace:
 
 
 def stated_metrics(head: Head, paths: Iterable[str]) -> Mapping[str, ColumnMetrics]:
-    """Return the NaNs and bounds of those files whose row groups may be copied, by their locations."""
+    """Return the nulls, NaNs and bounds of those files whose row groups may be copied, by their locations."""
     least = parquet_settings(head.properties).copied_from_bytes
     return {
         path: ColumnMetrics(
+            nulls=dict(file.null_value_counts or {}),
             nans=dict(file.nan_value_counts or {}),
             lower=dict(file.lower_bounds or {}),
             upper=dict(file.upper_bounds or {}),

@@ -121,19 +121,20 @@ class MergedRows:
         return stored
 
     def _is_as_stated(self, given: InputFile, file: DataFileReader, stored: StoredGroups) -> bool:
-        """Return whether a file's footer has the bounds that its manifest has. Where it has others one of the
-        two is damaged: a copy would hand that on, and rows that are decoded get bounds of their own.
+        """Return whether a file's footer has the bounds and nulls that its manifest has. Where it has others
+        one of the two is damaged: a copy would hand that on, and rows that are decoded get their own.
         """
         stated = self._job.stated.get(given.path)
-        if stated is None or not (stated.lower or stated.upper):
+        if stated is None or not (stated.lower or stated.upper or stated.nulls):
             return True
         if any(why_not_copied(group, self._layout_of_files()) for group in stored.footer.groups):
             return False  # its statistics may be what pyarrow must not look at
         found = column_metrics(file.footer, self._columns, self._job.metrics, {})
-        return all(
-            own[leaf] == other[leaf]
-            for own, other in ((stated.lower, found.lower), (stated.upper, found.upper))
-            for leaf in own.keys() & other.keys()
+        both = ((stated.lower, found.lower), (stated.upper, found.upper))
+        known = stated.lower.keys() | stated.upper.keys()
+        # A bound that one of them lacks, of a column whose bounds are stated, is as good as another one.
+        return all(own.get(leaf) == other.get(leaf) for own, other in both for leaf in known) and all(
+            stated.nulls[leaf] == found.nulls[leaf] for leaf in stated.nulls.keys() & found.nulls.keys()
         )
 
     def _both(

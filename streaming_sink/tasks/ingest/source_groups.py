@@ -22,7 +22,7 @@ from streaming_sink.tasks.row_groups.conditions import (
     layout_of,
     why_none_is_copied,
 )
-from streaming_sink.tasks.row_groups.footer import FooterError, StoredGroups, read_row_groups
+from streaming_sink.tasks.row_groups.footer import FooterError, StoredGroup, StoredGroups, read_row_groups
 from streaming_sink.tasks.row_groups.page_headers import with_pages
 
 _SAME = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
@@ -50,7 +50,7 @@ class SourceGroups:
     def may_copy(self, file: pq.ParquetFile, size: int) -> bool:
         """Return whether a row group of a file may be copied, by what is known before its pages are read."""
         return self._may_fit(file, size) and any(
-            _stored_bytes(file.metadata.row_group(number)) >= self._from_bytes
+            file.metadata.row_group(number).total_byte_size >= self._from_bytes  # no less than is stored
             for number in range(file.metadata.num_row_groups)
         )
 
@@ -67,7 +67,10 @@ class SourceGroups:
         for number in range(file.metadata.num_row_groups):
             rows = file.read_row_group(number, use_threads=False).combine_chunks()
             batches = tuple(conform_valid(batch, self._schema) for batch in rows.to_batches())
-            yield SourceGroup(batches, number, stored if number in copied else None)
+            may_copy = stored is not None and number in copied
+            if stored is not None and may_copy:
+                may_copy = _has_its_nulls(stored.footer.groups[number], rows)
+            yield SourceGroup(batches, number, stored if may_copy else None)
 
     def _choose(self, data: pa.NativeFile) -> tuple[StoredGroups | None, Collection[int]]:
         try:
@@ -97,5 +100,13 @@ class SourceGroups:
         return self._known
 
 
-def _stored_bytes(group: pq.RowGroupMetaData) -> int:
-    return sum(group.column(place).total_compressed_size for place in range(group.num_columns))
+def _has_its_nulls(group: StoredGroup, rows: pa.Table) -> bool:
+    """Return whether a row group states as many nulls as its columns have that are not nested: a copy would
+    state what it states.
+    """
+    stated = {
+        bytes(meta[3].value.items[0]).decode(): meta[12].value[3].value
+        for meta in (chunk.fields[3].value for chunk in group.chunks)
+        if len(meta[3].value.items) == 1
+    }
+    return all(rows.column(name).null_count == nulls for name, nulls in stated.items())

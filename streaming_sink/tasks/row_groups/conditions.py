@@ -26,7 +26,7 @@ _LARGEST_OFFSET_INDEX = 1024 * 1024
 """Some tens of thousands of pages. They take a hundred times the memory while they are decoded."""
 _TYPE, _LENGTH, _REPETITION, _NAME, _CHILDREN, _FIELD_ID = 1, 2, 3, 4, 5, 9
 _OPTIONAL, _REPEATED = 1, 2
-_PATH, _PAGES = 3, 13
+_PATH, _VALUES, _PAGES = 3, 5, 13
 _STATISTICS, _NULLS, _BOUNDS = 12, 3, (1, 2, 5, 6)
 _SIZES, _TEXT_BYTES, _REPETITIONS, _DEFINITIONS = 16, 1, 2, 3
 _BOOLEAN, _BYTES, _FIXED = 0, 6, 7
@@ -128,6 +128,10 @@ def why_not_copied(group: StoredGroup, layout: FileLayout) -> str:
             return "it has too many pages"
         if _STATISTICS not in meta or _NULLS not in meta[_STATISTICS].value:
             return "a column has no statistics"
+        if not column.repeated and meta[_VALUES].value != group.rows:
+            return "a column has values of other rows than its row group"
+        if not 0 <= meta[_STATISTICS].value[_NULLS].value <= meta[_VALUES].value:
+            return "a column has more nulls than values"
         if not _fits(meta, column):
             return "the statistics of a column are not of its type"
         if (chunk.bloom_filter is not None) != (place in layout.filtered):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import BinaryIO
 
 from streaming_sink.tasks.row_groups.compact import (
@@ -29,11 +30,13 @@ from streaming_sink.tasks.row_groups.footer import (
     StoredGroup,
     read_exactly,
 )
+from streaming_sink.tasks.row_groups.page_headers import decode_header
 
 _PIECE_BYTES = 16 * 1024 * 1024
 """Bytes that are read, by one request, and held at once: fewer than a row group takes that is decoded."""
 _MOST_ORDINALS = 0x7FFF
 _CHUNKS, _ROWS, _SORTED, _OFFSET, _SIZE, _ORDINAL = 1, 3, 4, 5, 6, 7
+_VALUES = 5
 _COMPRESSED = 3
 
 
@@ -55,8 +58,10 @@ class CopiedGroup:
     indexes: tuple[_Indexes, ...]
     pages: tuple[Extent, ...]
     """Where all of its bytes are in the file that they are copied from."""
+    values: int
+    """How many values the pages have together, by the footer."""
     checked: bool
-    """Whether each of the pages is known to begin with its header."""
+    """Whether each of the pages is known to begin with its header, and to have its values."""
 
 
 def moved_group(group: StoredGroup, footer: Footer, indexes: bytes, begin: int) -> CopiedGroup:
@@ -74,7 +79,7 @@ def moved_group(group: StoredGroup, footer: Footer, indexes: bytes, begin: int) 
         chunks.append(_moved_chunk(chunk, shift))
         index = stored(chunk.offset_index)
         if index is not None:
-            own, moved = _moved_pages(index, shift)
+            own, moved = _moved_pages(index, shift, group.rows)
         elif chunk.pages is not None:
             own, moved = [page.place for page in chunk.pages], _new_index(chunk.pages, shift)
         else:
@@ -82,14 +87,18 @@ def moved_group(group: StoredGroup, footer: Footer, indexes: bytes, begin: int) 
         if chunk.has_dictionary:
             pages.append(Extent(chunk.extent.begin, own[0].begin))
         pages += own
-        found.append(_Indexes(stored(chunk.column_index), moved, stored(chunk.bloom_filter)))
+        column_index = stored(chunk.column_index)
+        if column_index is not None and not _is_sound(column_index, len(own), chunk):
+            column_index = None
+        found.append(_Indexes(column_index, moved, stored(chunk.bloom_filter)))
     _check_are_all(pages, group.extent)
     fields = {key: value for key, value in group.fields.items() if key not in (_SORTED, _ORDINAL)}
     fields[_CHUNKS] = Field(LIST, Values(STRUCT, chunks))
     fields[_OFFSET] = Field(I64, begin)
     fields[_SIZE] = Field(I64, group.extent.end - group.extent.begin)
     checked = all(chunk.pages is not None for chunk in group.chunks)
-    return CopiedGroup(begin, fields, tuple(found), tuple(pages), checked)
+    values: int = sum(chunk.fields[3].value[_VALUES].value for chunk in group.chunks)
+    return CopiedGroup(begin, fields, tuple(found), tuple(pages), values, checked)
 
 
 def _moved_chunk(chunk: StoredChunk, shift: int) -> Struct:
@@ -97,23 +106,47 @@ def _moved_chunk(chunk: StoredChunk, shift: int) -> Struct:
     for number in (9, 11):
         if number in meta:
             meta[number] = Field(I64, meta[number].value + shift)
+    for number in (4, 5, 6, 7):  # of indexes, whose places are not known yet
+        fields.pop(number, None)
     fields[3] = Field(STRUCT, meta)
     fields[2] = Field(I64, 0)  # deprecated, and what pyarrow writes; others wrote one of three places
     return fields
 
 
-def _moved_pages(data: bytes, shift: int) -> tuple[list[Extent], bytes]:
-    """Return the pages that an offset index names, and the index once they have moved."""
+def _moved_pages(data: bytes, shift: int, rows: int) -> tuple[list[Extent], bytes]:
+    """Return the pages that an offset index of so many rows names, and the index once they have moved."""
     try:
         fields, _ = decode_struct(data)
         named = fields[1].value.items
         if not named or any((page[1].kind, page[2].kind) != (I64, I32) for page in named):
             raise FooterError("an offset index names no pages")
+        first = [page[3].value for page in named]
+        if first[0] != 0 or any(a >= b for a, b in pairwise([*first, rows])):
+            raise FooterError("the pages of an offset index do not begin at rows that follow each other")
         pages = [Extent(page[1].value, page[1].value + page[2].value) for page in named]
         moved = [{**page, 1: Field(I64, page[1].value + shift)} for page in named]
         return pages, encode_struct({**fields, 1: Field(LIST, Values(STRUCT, moved))})
     except (CompactError, LookupError, AttributeError, TypeError) as damage:
         raise FooterError(f"an offset index cannot be read: {damage}") from damage
+
+
+def _is_sound(column_index: bytes, pages: int, chunk: StoredChunk) -> bool:
+    """Return whether a column index is of so many pages, and has the nulls of its chunk. Readers skip pages
+    by it, and none needs it.
+    """
+    try:
+        fields, _ = decode_struct(column_index)
+        empty, least, greatest = (fields[number].value.items for number in (1, 2, 3))
+        nulls = fields[5].value.items if 5 in fields else [int(it) for it in empty]
+        counts = chunk.fields[3].value[12].value[3].value
+        return (
+            fields.keys() <= {1, 2, 3, 4, 5, 6, 7}
+            and {len(empty), len(least), len(greatest), len(nulls)} == {pages}
+            and all(count >= is_empty for count, is_empty in zip(nulls, empty, strict=True))
+            and (5 not in fields or sum(nulls) == counts)
+        )
+    except (CompactError, LookupError, TypeError, AttributeError):
+        return False
 
 
 def _new_index(pages: Sequence[DataPage], shift: int) -> bytes:
@@ -142,36 +175,41 @@ def _check_are_all(pages: Sequence[Extent], group: Extent) -> None:
 
 def copy_pages(source: BinaryIO, group: CopiedGroup, write: Callable[[bytes], object]) -> None:
     """Write the bytes of a row group's pages, some at a time. FooterError where the file ends before, or has
-    no header of a page where one is to begin.
+    no header of a page where one is to begin, or other values than its footer says.
     """
     source.seek(group.pages[0].begin)
+    values = 0
+    for pages in _pieces(group.pages):
+        begin = pages[0].begin
+        data = read_exactly(source, pages[-1].end - begin)
+        if not group.checked:
+            values += sum(_check_header(data, page.begin - begin, page.size) for page in pages)
+        write(data)
+    if not group.checked and values != group.values:
+        raise FooterError(f"the pages of a row group have {values:,} values, and it states {group.values:,}")
+
+
+def _pieces(pages: Sequence[Extent]) -> Iterator[list[Extent]]:
+    """Yield pages that are read at once."""
     held: list[Extent] = []
-    for page in group.pages:
+    for page in pages:
         if held and page.end - held[0].begin > _PIECE_BYTES:
-            write(_read_pages(source, held, group.checked))
+            yield held
             held = []
         held.append(page)
-    write(_read_pages(source, held, group.checked))
+    yield held
 
 
-def _read_pages(source: BinaryIO, pages: Sequence[Extent], checked: bool) -> bytes:
-    begin = pages[0].begin
-    data = read_exactly(source, pages[-1].end - begin)
-    if not checked:
-        for page in pages:
-            _check_header(data, page.begin - begin, page.size)
-    return data
-
-
-def _check_header(data: bytes, at: int, size: int) -> None:
-    """Check that a page of so many bytes begins here."""
+def _check_header(data: bytes, at: int, size: int) -> int:
+    """Check that a page of so many bytes begins here. Return how many values it has."""
     try:
-        header, body = decode_struct(data, at)
+        header, body, values = decode_header(data, at)
         stated = body - at + header[_COMPRESSED].value
     except (CompactError, LookupError, TypeError, AttributeError) as damage:
         raise FooterError(f"a page has no header: {damage}") from damage
     if stated != size:
         raise FooterError(f"a page has {size:,} bytes by its index, and {stated:,} by its header")
+    return values
 
 
 def joined_end(tail: bytes, begin: int, copied: Sequence[CopiedGroup]) -> bytes:

@@ -50,7 +50,10 @@ def metrics_of(*files, nans=True):
     """Return what manifests state of files; NaNs where they do."""
     return {
         it.path: ColumnMetrics(
-            nans=it.nan_counts if nans else {}, lower=it.lower_bounds, upper=it.upper_bounds
+            nulls=it.null_counts,
+            nans=it.nan_counts if nans else {},
+            lower=it.lower_bounds,
+            upper=it.upper_bounds,
         )
         for it in files
     }

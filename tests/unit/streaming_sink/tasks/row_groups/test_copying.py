@@ -216,6 +216,89 @@ def test_a_file_whose_footer_has_other_bounds_than_its_manifest_is_decoded(bound
     assert joined.upper_bounds[1] == struct.pack("<q", most + 99)
 
 
+def test_a_file_whose_footer_has_other_nulls_or_lacks_a_bound_is_decoded():
+    """Readers pass over row groups that are all null, and over files by their bounds."""
+    job = job_of(SCHEMA)
+    other = written(job, _rows(100, 100))
+    for number, value in ((3, Field(I64, 50)), (6, Field(BINARY, b"\xfftext"))):
+        file = written(job, _rows(0, 100))
+
+        def changed(meta, number=number, value=value):
+            return {**meta, 12: Field(STRUCT, {**meta[12].value, number: value})}
+
+        _store_again(job, file, _with_chunk(stored(job, file), changed, 2 if number == 6 else 0))
+        [joined] = merged(job, file, other)
+        whole = decoded(job, file, other)
+        assert (joined.null_counts, joined.lower_bounds) == (whole.null_counts, whole.lower_bounds)
+        assert joined.null_counts == dict.fromkeys((1, 2, 3), 0)
+
+
+def test_a_page_that_states_other_values_makes_its_file_the_culprit():
+    """Its surplus would be read as values of the next row group, of another file."""
+    job = job_of(SCHEMA, compression="none")
+    file, other = written(job, _rows(0, 100)), written(job, _rows(100, 100))
+    data = bytearray(stored(job, file))
+    header, body = decode_struct(bytes(data), 4)
+    assert header[1].value == 0
+    header[5].value[1] = Field(I32, 102)
+    data[4:body] = encode_struct(header)
+    _store_again(job, file, bytes(data))
+    inputs = tuple(InputFile(it.path, it.rows) for it in (file, other))
+    done = execute_fill(job, Fill(0, (), (), inputs, ()), attempt=0)
+    assert (type(done), done.culprit) == (FillSkipped, file.path)
+    assert "302 values, and it states 300" in done.reason
+
+
+@pytest.mark.parametrize("change", ["all null", "of other nulls", "one page less", "unknown"])
+def test_a_column_index_that_is_not_of_its_pages_is_left_out(change):
+    """Spark skips pages by it, and the rows in them; a file without one is whole."""
+    job = job_of(SCHEMA, page_rows=10)
+    file, other = written(job, _rows(0, 100)), written(job, _rows(100, 100))
+    data = stored(job, file)
+    place = read_row_groups(io.BytesIO(data)).footer.groups[0].chunks[0].column_index
+    index, _ = decode_struct(data[place.begin : place.end])
+    pages = len(index[1].value.items)
+    assert pages == 10
+    if change == "all null":
+        index[1].value.items[:] = [True] * pages
+    elif change == "of other nulls":
+        index[5].value.items[0] = 1
+    elif change == "one page less":
+        for number in (1, 2, 3, 5):
+            index[number].value.items.pop()
+    else:
+        index[9] = Field(I32, 1)
+    spoiled = encode_struct(index)
+
+    def moved(footer):
+        chunk = footer[4].value.items[0][1].value.items[0]
+        chunk.update({6: Field(I64, len(data) - 8 - length), 7: Field(I32, len(spoiled))})
+        return footer
+
+    length = int.from_bytes(data[-8:-4], "little")
+    _store_again(job, file, _with_footer(data[: -8 - length] + spoiled + data[-8 - length :], moved))
+    [joined] = merged(job, file, other)
+    groups = read_row_groups(io.BytesIO(stored(job, joined))).footer.groups
+    assert [[chunk.column_index is None for chunk in it.chunks] for it in groups] == [
+        [True, False, False],
+        [False] * 3,
+    ]
+    assert _ids(rows_of(job, joined)) == [*range(200)]
+
+
+def test_an_offset_index_whose_rows_do_not_follow_each_other_is_not_copied():
+    job = job_of(SCHEMA, page_rows=10)
+    file, other = written(job, _rows(0, 100)), written(job, _rows(100, 100))
+    data = stored(job, file)
+    place = read_row_groups(io.BytesIO(data)).footer.groups[0].chunks[0].offset_index
+    index, _ = decode_struct(data[place.begin : place.end])
+    index[1].value.items[3][3] = Field(I64, 10)  # as the page before it but one
+    spoiled = encode_struct(index)
+    assert len(spoiled) == place.end - place.begin
+    _store_again(job, file, data[: place.begin] + spoiled + data[place.end :])
+    assert _ids(rows_of(job, *merged(job, file, other))) == [*range(200)]
+
+
 def test_bloom_filters_are_copied_and_a_file_without_one_that_is_asked_for_is_decoded():
     plain = job_of(SCHEMA)
     filtering = replace(plain, parquet=replace(plain.parquet, bloom_filters={3: BloomFilter()}))
@@ -351,11 +434,11 @@ def _with_pages_of_no_kind(meta):
     return meta
 
 
-def _with_chunk(data, change):
-    """The file, whose first column chunk has other metadata."""
+def _with_chunk(data, change, place=0):
+    """The file, one of whose column chunks has other metadata."""
 
     def changed(footer):
-        chunk = footer[4].value.items[0][1].value.items[0]
+        chunk = footer[4].value.items[0][1].value.items[place]
         chunk[3] = Field(STRUCT, change(chunk[3].value))
         return footer
 
