@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -52,7 +52,7 @@ class _Matcher(RowMatcher):
     purges: PurgeJudge | None = None
     wanted: Wanted | None = None
 
-    def find(self, store: Store, path: str) -> np.ndarray:
+    def find(self, store: Store, path: str, partitioned_by: Collection[int] = ()) -> np.ndarray:
         purges, wanted = self.purges, self.wanted
         assert purges is not None
         assert wanted is not None
