@@ -5,6 +5,7 @@ table's types.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -143,8 +144,35 @@ def _conform_struct(array: pa.Array, wanted: pa.StructType, match: Match) -> pa.
         )
         if not field.nullable and len(column) - column.null_count < present:
             raise RowsDoNotFitError(f"column is required by the table but holds nulls: {field.name}")
-        columns.append(column)
+        columns.append(column if field.nullable else _without_nulls(column))
     return pa.StructArray.from_arrays(columns, fields=fields, mask=_null_mask(array))
+
+
+def _without_nulls(column: pa.Array) -> pa.Array:
+    """Return a required field with a value where its struct is null: no file has it, but pyarrow writes none
+    that is null there.
+    """
+    if not column.null_count:
+        return column
+    if isinstance(column, pa.ExtensionArray):
+        return pa.ExtensionArray.from_storage(column.type, _without_nulls(column.storage))
+    places = pc.if_else(column.is_null(), len(column), pa.array(range(len(column)), pa.int64()))
+    return pa.concat_arrays([column, pa.array([_blank(column.type)], column.type)]).take(places)
+
+
+def _blank(kind: pa.DataType) -> Any:
+    """Return some value of a type."""
+    if pa.types.is_struct(kind):
+        return {field.name: _blank(field.type) for field in kind}
+    if pa.types.is_nested(kind):
+        return []
+    if pa.types.is_fixed_size_binary(kind):
+        return bytes(kind.byte_width)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return ""
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return b""
+    return False if pa.types.is_boolean(kind) else 0
 
 
 def _null_mask(array: pa.Array) -> pa.Array | None:

@@ -194,7 +194,8 @@ class DataFileWriter:
         with suppress(StoreUnavailableError, OSError):
             self._output.__exit__(type(error), error, None)
         if self._writer is not None:
-            self._writer.close()  # discarded; pyarrow would do it on collection, and print a failure
+            with suppress(pa.ArrowException, RuntimeError, OSError):  # in the middle of a row group
+                self._writer.close()  # discarded; pyarrow would do it on collection, and print a failure
 
 
 class GroupedFile:

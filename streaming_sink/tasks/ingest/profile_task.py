@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +31,8 @@ from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import ParquetSettings, PartitionSource
 from streaming_sink.tasks.partitioning import source_columns
 from streaming_sink.tasks.results import encode_results
+from streaming_sink.tasks.row_groups.conditions import may_be_asked
+from streaming_sink.tasks.row_groups.footer import FooterError, read_row_groups
 from streaming_sink.tasks.spark_task import start_task_without_rows
 
 _Parts = tuple[tuple[PartitionKey, int], ...]
@@ -138,7 +142,7 @@ def _profile_one(
             layout = layouts.of(footer, stated)
             count, size = footer.metadata.num_rows, max(1, file.bytes - footer.metadata.serialized_size)
             parts = _parts_of(job, footer, layout)
-            rewritten = _why_rewritten(job, file, footer, len(parts), layout.stated)
+            rewritten = _why_rewritten(job, file, footer, data, len(parts), layout.stated)
             copied = (
                 groups is not None
                 and rewritten is not None
@@ -149,12 +153,20 @@ def _profile_one(
 
 
 def _why_rewritten(
-    job: ProfileJob, file: BufferedFile, footer: pq.ParquetFile, partitions: int, stated: Iterable[str]
+    job: ProfileJob,
+    file: BufferedFile,
+    footer: pq.ParquetFile,
+    data: pa.NativeFile,
+    partitions: int,
+    stated: Iterable[str],
 ) -> str | None:
     if job.registers is None or job.schema is None or not is_large_enough(file.bytes, job.registers):
         return "it is not of a size that is registered"
     if is_hybrid(footer.metadata.metadata):
         return "its dates and times are of the hybrid calendar"
+    with suppress(FooterError):  # of what is not understood there, such as encryption
+        if not may_be_asked(read_row_groups(cast(BinaryIO, data)).footer):
+            return "the statistics of a column are not of its type"
     own = set(footer.schema_arrow.names)
     given = (name for name in stated if name in job.schema.names)
     absent = [*given, *(name for name in source_columns(job.partition_by) if name not in own)]

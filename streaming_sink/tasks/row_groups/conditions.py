@@ -139,6 +139,22 @@ def why_not_copied(group: StoredGroup, layout: FileLayout) -> str:
     return ""
 
 
+def may_be_asked(footer: Footer) -> bool:
+    """Return whether pyarrow may be asked for the statistics of a file: it ends the process for some that are
+    not of the type of their column.
+    """
+    try:
+        columns = tuple(_leaves(iter(footer.schema)))
+        return all(
+            chunk.fields[3].value[_TYPE].value == column.element[_TYPE].value
+            and _fits(chunk.fields[3].value, column)
+            for group in footer.groups
+            for chunk, column in zip(group.chunks, columns, strict=True)
+        )
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError):
+        return False
+
+
 def _are_known(pages: Field | None) -> bool:
     """Return whether the kinds of pages that a chunk counts are known: some readers refuse the file for one
     that is not.
@@ -172,7 +188,7 @@ def _fits(meta: Struct, column: LeafColumn) -> bool:
     leaf = column.element
     kind = leaf[_TYPE].value
     width = leaf[_LENGTH].value if kind == _FIXED else _WIDTHS.get(kind)
-    stated: Struct = meta[_STATISTICS].value
+    stated: Struct = meta[_STATISTICS].value if _STATISTICS in meta else {}
     if width is not None and any(len(stated[it].value) != width for it in _BOUNDS if it in stated):
         return False
     sizes: Struct = meta[_SIZES].value if _SIZES in meta else {}

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,7 +23,17 @@ from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import FileIds, ParquetSettings, PartitionSource, TaskBuckets, WorkerJob
 from streaming_sink.tasks.leaves import leaves
 from streaming_sink.tasks.results import WrittenFile
-from streaming_sink.tasks.row_groups.compact import I32, I64, Field, decode_struct, encode_struct
+from streaming_sink.tasks.row_groups.compact import (
+    BINARY,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Field,
+    Values,
+    decode_struct,
+    encode_struct,
+)
 from streaming_sink.tasks.row_groups.footer import read_row_groups
 from streaming_sink.tasks.row_groups.page_headers import with_pages
 from streaming_sink.tasks.rows import partition_files
@@ -409,3 +420,85 @@ def test_pages_that_lead_elsewhere_are_not_copied(tmp_path: Path) -> None:
     (file,) = files_of(landed(tmp_path, [source]))
     assert pages_of(file.path) != pages_of(source)
     assert ids_in([file]) == [[*range(200)]]
+
+
+def lying(path: Path, change: Any) -> Path:
+    """Let the footer of a file say something else of each column chunk."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    footer, _ = decode_struct(data[-8 - length : -8])
+    for chunk in footer[4].value.items[0][1].value.items:
+        change(chunk[3].value)
+    spoiled = encode_struct(footer)
+    path.write_bytes(data[: -8 - length] + spoiled + struct.pack("<I", len(spoiled)) + b"PAR1")
+    return path
+
+
+def of_a_wrong_length(meta: Any) -> None:
+    meta[16] = Field(STRUCT, {3: Field(LIST, Values(I64, [0, 0, 5, 0]))})
+
+
+def of_text(meta: Any) -> None:
+    meta[16] = Field(STRUCT, {1: Field(I64, 5)})
+
+
+def of_a_wrong_width(meta: Any) -> None:
+    meta[12].value[6] = Field(BINARY, b"\1\2\3")
+
+
+@pytest.mark.parametrize("change", [of_a_wrong_length, of_text, of_a_wrong_width])
+@pytest.mark.parametrize("asks", ["registers", "copies"])
+def test_statistics_of_another_type_end_no_process(tmp_path: Path, change: Any, asks: str) -> None:
+    """pyarrow aborts once it is asked for such a column."""
+    schema = pa.schema([field("id", pa.int64(), 1), field("x", pa.float64(), 3)])
+    numbers = np.random.default_rng(0)
+    table = pa.table({"id": numbers.integers(0, 2**62, 120_000), "x": numbers.random(120_000)})
+    path = lying(write(tmp_path / "a.parquet", table, row_group_size=10**6), change)
+    found, _ = SOURCES.find([str(path)], 0)
+    job = ProfileJob(SOURCES, tuple(enumerate(found)), schema, ())
+    if asks == "registers":
+        job = replace(job, registers=FileSizing(max_file_bytes="2500KiB", small_file_bytes=0))
+    else:
+        job = replace(job, copies=ParquetSettings(copied_from_bytes=1))
+    profiled = next(it for it in profile(job) if isinstance(it, SourceProfile))
+    assert profiled.rows == 120_000
+    if asks == "registers":
+        assert profiled.rewritten == "the statistics of a column are not of its type"
+
+
+@pytest.mark.parametrize("stated", [None, 99])
+def test_a_footer_that_states_a_row_less_changes_no_row_of_another_file(
+    tmp_path: Path, stated: int | None
+) -> None:
+    """The row that it hides was read in the place of one of the next row group."""
+    schema = pa.schema([field("id", pa.int64(), 1), field("x", pa.int64(), 2)])
+
+    def table(first: int) -> pa.Table:
+        return pa.table({"id": range(first, first + 100), "x": range(first, first + 100)})
+
+    def values(meta: Any) -> None:
+        if stated is not None:
+            meta[5] = Field(I64, stated)
+
+    path = write(tmp_path / "a.parquet", table(0), write_page_index=True, use_dictionary=False)
+    data = lying(path, values).read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    footer, _ = decode_struct(data[-8 - length : -8])
+    footer[3] = footer[4].value.items[0][3] = Field(I64, 99)
+    spoiled = encode_struct(footer)
+    path.write_bytes(data[: -8 - length] + spoiled + struct.pack("<I", len(spoiled)) + b"PAR1")
+    other = write(tmp_path / "b.parquet", table(100), write_page_index=True, use_dictionary=False)
+    [file] = files_of(landed(tmp_path, [path, other], schema, by=()))
+    ids = [it for batch in pq.ParquetFile(file.path).iter_batches(64) for it in batch["id"].to_pylist()]
+    assert sorted(ids) == [*range(99), *range(100, 200)]
+
+
+def test_a_footer_with_other_nulls_than_its_rows_is_not_copied(tmp_path: Path) -> None:
+    schema = pa.schema([field("id", pa.int64(), 1)])
+
+    def all_null(meta: Any) -> None:
+        meta[12].value[3] = Field(I64, 100)
+
+    path = lying(write(tmp_path / "a.parquet", pa.table({"id": range(100)})), all_null)
+    [file] = files_of(landed(tmp_path, [path], schema, by=()))
+    assert file.null_counts == {1: 0}

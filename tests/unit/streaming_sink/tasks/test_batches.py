@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import io
+from decimal import Decimal
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from streaming_sink.tasks.batches import conform, conform_valid, match_field_id
@@ -15,6 +19,7 @@ def _field(name, kind, number, nullable=True):
     return pa.field(name, kind, nullable=nullable, metadata={"PARQUET:field_id": str(number)})
 
 
+NOON_UTC = dt.datetime(2026, 1, 2, 12, tzinfo=dt.timezone.utc)
 NESTED = pa.schema(
     [
         _field("s", pa.struct([_field("x", pa.int64(), 2), _field("y", pa.string(), 3)]), 1),
@@ -88,6 +93,46 @@ def test_a_null_in_a_required_field_does_not_fit_unless_its_whole_struct_is_null
     conform(pa.RecordBatch.from_pydict({"s": pa.array([{"x": 1}, None], loose)}), table)
     with pytest.raises(RowsDoNotFitError, match="holds nulls: x"):
         conform(pa.RecordBatch.from_pydict({"s": pa.array([{"x": 1}, {"x": None}], loose)}), table)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int32(), 7), (pa.float64(), 1.5), (pa.string(), "a"), (pa.binary(), b"a"), (pa.binary(3), b"abc"),
+        (pa.bool_(), True), (pa.date32(), dt.date(2026, 1, 2)), (pa.time64("us"), dt.time(1)),
+        (pa.timestamp("us"), NOON_UTC.replace(tzinfo=None)), (pa.timestamp("us", "UTC"), NOON_UTC),
+        (pa.decimal128(9, 2), Decimal("1.50")), (pa.decimal128(38, 0), Decimal(10**37)),
+        (pa.list_(_field("element", pa.int32(), 5, False)), [1, 2]),
+        (pa.map_(_field("key", pa.string(), 5, False), _field("value", pa.int32(), 6)), [("k", 1)]),
+        (pa.struct([_field("y", pa.string(), 5, False)]), {"y": "deep"}),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("rows", ["some", "none"])
+def test_a_required_field_is_written_beside_structs_that_are_null(kind, value, rows):
+    table = pa.schema([_field("s", pa.struct([_field("x", kind, 2, False)]), 1)])
+    column = [None, {"x": value}, None] if rows == "some" else [None, None]
+    loose = pa.struct([("x", kind)])
+    made = conform(pa.RecordBatch.from_arrays([pa.array(column, loose)], ["s"]), table)
+    written = io.BytesIO()
+    pq.write_table(pa.Table.from_batches([made]), written)
+    assert pq.read_table(written)["s"].to_pylist() == made.column(0).to_pylist() == column
+    statistics = pq.ParquetFile(written).metadata.row_group(0).column(0).statistics
+    assert statistics.null_count == column.count(None)
+    listed = pa.schema([_field("l", pa.list_(_field("element", table.field("s").type, 9)), 8)])
+    in_lists = pa.RecordBatch.from_arrays([pa.array([column, None], pa.list_(loose))], ["l"])
+    pq.write_table(pa.Table.from_batches([conform(in_lists, listed)]), written := io.BytesIO())
+    assert pq.read_table(written)["l"].to_pylist() == [column, None]
+
+
+def test_a_required_uuid_is_written_beside_structs_that_are_null():
+    table = pa.schema([_field("s", pa.struct([_field("x", pa.uuid(), 2, False)]), 1)])
+    column = pa.array([None, {"x": str(UUID(int=7))}], pa.struct([("x", pa.string())]))
+    pq.write_table(
+        pa.Table.from_batches([conform(pa.RecordBatch.from_arrays([column], ["s"]), table)]),
+        written := io.BytesIO(),
+    )
+    assert pq.read_table(written)["s"].to_pylist() == [None, {"x": UUID(int=7)}]
 
 
 def test_a_string_becomes_a_uuid_and_one_that_spells_none_does_not_fit():
