@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 from tests.servers.proxy import Fault, Proxy, reset
 
@@ -40,8 +39,7 @@ class ByteProxy(Proxy):
         self.choose = choose
 
     async def _serve(self, client: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
-        host, _, port = urlsplit(self.upstream).netloc.partition(":")
-        server, forward = await asyncio.open_connection(host, int(port))
+        server, forward = await self._connect()
         dropping = False
 
         async def send_on() -> None:

@@ -68,6 +68,8 @@ class Proxy:
     requests: list[Request] = field(default_factory=list)
     endpoint: str = field(init=False)
     _loop: asyncio.AbstractEventLoop = field(init=False, default_factory=asyncio.new_event_loop)
+    _open: list[asyncio.StreamWriter] = field(init=False, default_factory=list)
+    """The connections of clients and to the server, all that there were."""
 
     def count(self) -> Counter[str]:
         """Return how many requests of each kind came since the last count."""
@@ -77,7 +79,7 @@ class Proxy:
     @contextlib.contextmanager
     def running(self) -> Iterator[Proxy]:
         """Serve until the block is left."""
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        server = self._loop.run_until_complete(asyncio.start_server(self._accept, "127.0.0.1", 0))
         self.endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         thread = threading.Thread(target=self._loop.run_forever, name="proxy")
         thread.start()
@@ -95,11 +97,26 @@ class Proxy:
         for connection in connections:
             connection.cancel()
         await asyncio.gather(*connections, return_exceptions=True)
+        for each in self._open:  # also of a task that was cancelled before it began, or while it closed
+            each.transport.abort()
+        for _ in range(3):  # a transport is closed in the loop's next round
+            await asyncio.sleep(0)
+
+    def _accept(self, client: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
+        self._open.append(answer)
+        task = self._loop.create_task(self._serve(client, answer))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # a server that is away
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a connection to the server."""
+        host, _, port = urlsplit(self.upstream).netloc.partition(":")
+        server, forward = await asyncio.open_connection(host, int(port))
+        self._open.append(forward)
+        return server, forward
 
     async def _serve(self, client: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
         """Carry one client's connection, by a connection of its own to the server."""
-        host, _, port = urlsplit(self.upstream).netloc.partition(":")
-        server, forward = await asyncio.open_connection(host, int(port))
+        server, forward = await self._connect()
         try:
             while await self._exchange(client, answer, server, forward):
                 pass
