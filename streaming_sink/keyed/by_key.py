@@ -91,7 +91,8 @@ class ChangesByKey:
         """Raise SchemaMismatchError where a batch lacks a column of the key or the sequence, without which
         each of its rows is refused; and for a condition of deletes that is none, before a table is made.
         """
-        refuses = self._options.contract.mismatch == "refuse"
+        contract = self._options.contract
+        refuses = contract.mismatch == "refuse" and not contract.apart
         if refuses and self._keys.null_keys == "refuse":
             check_has_key(self._keys, batch.columns)
         if target.table is None:

@@ -139,15 +139,20 @@ def find_leftovers(
     rows = list(dict.fromkeys(rows))
     found.files, specs = len(rows), table.head.metadata.specs()
 
+    def in_path(path: str) -> Collection[int]:
+        known = held.known.get(location_of(table.store, path))
+        if known is None or known.content != DataFileContent.DATA:
+            return ()
+        spec = specs.get(known.spec_id)  # another engine removes those that expired snapshots alone have
+        return table.head.schema.field_ids if spec is None else _identity_sources(spec)
+
     def look(path: str) -> list[Leftover]:
         if path.endswith(_NOT_PARQUET):
             why = "it is no Parquet file; have the engine that wrote it rewrite it as one"
             return [Leftover(kind=LeftoverKind.NOT_CHECKED, path=path, holders=(why,))]
         try:
             if path not in seen.positions:
-                known = held.known.get(location_of(table.store, path))
-                values = () if known is None else _identity_sources(specs[known.spec_id])
-                seen.positions[path] = matcher.find(table.store, path, values)
+                seen.positions[path] = matcher.find(table.store, path, in_path(path))
             return _in_file(found, path, seen.positions[path], undelivered)
         except FileNotFoundError:
             if not held.of(location_of(table.store, path), How.CURRENT):

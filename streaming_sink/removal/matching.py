@@ -63,17 +63,19 @@ class RowMatcher:
         one of a file of deletes, where that holds values of rows.
 
         Columns are found by field id, in a file without ids by name. `partitioned_by`: the ids of columns
-        whose value is the file's partition. FileNotFoundError; DataFileError where the file is damaged or
-        encrypted, its values are not of the table's types, or it has no such column.
+        whose value may be the file's partition alone. FileNotFoundError; DataFileError where the file is
+        damaged or encrypted, its values are not of the table's types, or it has no such column.
         """
         found, start = [np.empty(0, np.int64)], 0
         try:
             with open_by_name(store, location_of(store, path)) as source:
                 file = pq.ParquetFile(pa.PythonFile(source, mode="r"))
                 columns = self._columns_in(file.schema_arrow)
-                lacked = {field.name for field in self.keys if _id_of(field) in partitioned_by}
-                if lacked := lacked - set(file.schema_arrow.names) - columns:
-                    raise ValueError(f"it keeps a partition column only in its path: {min(lacked)}")
+                match = _match(file.schema_arrow)
+                stored = {match(field) for field in file.schema_arrow}
+                for field in self.keys:
+                    if _id_of(field) in partitioned_by and match(field) not in stored:
+                        raise ValueError(f"it keeps a partition column only in its path: {field.name}")
                 if not columns:
                     return found[0]
                 for batch in file.iter_batches(SCAN_ROWS, columns=sorted(columns)):

@@ -110,4 +110,7 @@ class KafkaTopic(Value):
     options: Mapping[str, str] | None = field(default=None, metadata=APART, compare=False)
 
     def __post_init__(self) -> None:
-        check_has_no_password("url", self.url)
+        given: Any = self.url
+        if not isinstance(given, str):
+            raise TypeError(f"announcements must be spelled kafka://host:9092/topic, not {given!r}")
+        check_has_no_password("url", given)

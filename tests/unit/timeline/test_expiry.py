@@ -21,7 +21,7 @@ from timeline.maintenance.expiry import expire_snapshots
 from timeline.maintenance.orphans import remove_orphan_files
 from timeline.names import EXPIRED_FOLDER, HINT_PATH
 from timeline.retention.deletions import DeletedKind, Deletions
-from timeline.retention.expired import Note, SnapshotRecord, pending_notes, read_expiry_notes
+from timeline.retention.expired import Note, Pending, SnapshotRecord, pending_notes, read_expiry_notes
 from timeline.stores import MemoryStore
 
 COMMITS = count(400, 1_500)
@@ -232,14 +232,20 @@ def test_a_lost_commits_note_does_not_cut_the_grace_of_what_a_tag_kept() -> None
     shore.check_nothing_is_missing()
 
 
-def test_a_lost_commits_note_of_a_clock_ahead_costs_time_and_no_orphans() -> None:
-    """What main's note names waits for the other's grace period, and is deleted then (seed 2000904)."""
+def just_expired() -> tuple[Shore, Pending]:
+    """A table whose old snapshots have just expired, and the note of that."""
     shore = Shore()
     for _ in range(5):
         shore.fill()
     shore.pass_versions(110)
     expire_snapshots(shore.table)
     (pending,) = pending_notes(shore.objects)
+    return shore, pending
+
+
+def test_a_lost_commits_note_of_a_clock_ahead_costs_time_and_no_orphans() -> None:
+    """What main's note names waits for the other's grace period, and is deleted then (seed 2000904)."""
+    shore, pending = just_expired()
     note = read_expiry_notes(shore.objects, [pending])[0][pending]
     shore.pass_versions(90)
     ahead = replace(note, version=6, commit_id=names.ulid(shore.clock.now_ms + 10 * MINUTE_MS, 7))
@@ -257,12 +263,7 @@ def test_a_lost_commits_note_of_a_clock_ahead_costs_time_and_no_orphans() -> Non
 
 def test_nothing_is_deleted_while_a_note_in_its_grace_cannot_be_read() -> None:
     """It may name what another one, of a commit that lost, has noted long ago (seed 5800342)."""
-    shore = Shore()
-    for _ in range(5):
-        shore.fill()
-    shore.pass_versions(110)
-    expire_snapshots(shore.table)
-    (pending,) = pending_notes(shore.objects)
+    shore, pending = just_expired()
     shore.pass_versions(90)
     unread = names.expired_path(6, names.ulid(shore.clock.now_ms, 7))
     shore.objects.overwrite(unread, b"{}")
@@ -279,12 +280,7 @@ def test_nothing_is_deleted_while_a_note_in_its_grace_cannot_be_read() -> None:
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_note_of_a_clock_that_was_years_ahead_holds_nothing_up(damaged: bool) -> None:
     """No commit that landed is later than the head, by more than other engines' clocks differ."""
-    shore = Shore()
-    for _ in range(5):
-        shore.fill()
-    shore.pass_versions(110)
-    expire_snapshots(shore.table)
-    (pending,) = pending_notes(shore.objects)
+    shore, pending = just_expired()
     note = read_expiry_notes(shore.objects, [pending])[0][pending]
     ahead = replace(note, version=6, commit_id=names.ulid(shore.clock.now_ms + 3650 * DAY_MS, 7))
     shore.objects.overwrite(ahead.path, b"{}" if damaged else ahead.encode())

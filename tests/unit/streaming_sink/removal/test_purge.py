@@ -635,3 +635,17 @@ def test_a_damaged_note_of_an_expiry_stops_no_other_table(people: People) -> Non
     assert "cannot be read" in main_table.problems[0]
     assert quarantine.deleted_rows == 1
     assert people.rows() == [1, 2, 3, 3, 4]
+
+
+def test_files_of_deletes_lack_no_partition_column_and_specs_that_left_stop_no_look(tmp_path: Path) -> None:
+    """They have positions alone; and another engine removes a spec that only expired snapshots need."""
+    people = People(tmp_path / "people", by="user_id", **PLAIN)
+    where = people.append(ALICE)
+    people.append(1)
+    people.delete(where, 0)
+    assert {it.kind for it in check_gone(people.location, GONE).findings} == {"gone-row-deleted"}
+    people.table.commit([SetPartitioning(PartitionSpec(spec_id=1), "app")])
+    change_metadata(
+        people.open(), lambda it: {"partition_specs": [each for each in it.partition_specs if each.spec_id]}
+    )
+    assert {it.kind for it in check_gone(people.location, GONE).findings} == {"gone-row-deleted"}
