@@ -43,7 +43,8 @@ class Value:
     @classmethod
     def from_dict(cls: type[_Made], stored: Mapping[str, Any], **apart: Any) -> _Made:
         """Return the value that `to_dict` made a dict of; what is not in it has its default. `apart`: the
-        fields that no dict has. TypeError for what is no dict, ValueError for an unknown name.
+        fields that no dict has. TypeError for what is no dict, and without a field that has no default;
+        ValueError for an unknown name.
         """
         known = {each.name: each for each in fields(cls) if "apart" not in each.metadata}
         for name in check_is_dict(cls.__name__, stored):
@@ -51,6 +52,10 @@ class Value:
                 raise ValueError(
                     f"{cls.__name__} has no option {name!r}{nearest(name, known)}; it has {', '.join(known)}"
                 )
+        for each in fields(cls):
+            needed = each.init and each.default is MISSING and each.default_factory is MISSING
+            if needed and each.name not in stored and each.name not in apart:
+                raise TypeError(f"{cls.__name__} needs {each.name}=…, which this dict does not have")
         return cls(**{name: _read(known[name], value) for name, value in stored.items()}, **apart)
 
 
@@ -70,6 +75,17 @@ def check_has_no_password(option: str, url: str) -> str:
             " credentials as options of their own"
         )
     return url
+
+
+def whole_number(name: str, value: object, at_least: int = 1) -> int:
+    """Return the value of an option. TypeError for what is no whole number, ValueError for one below the
+    least.
+    """
+    if type(value) is not int:
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    if value < at_least:
+        raise ValueError(f"{name} must be at least {at_least}: {name}={value}")
+    return value
 
 
 def one_of(name: str, value: object, known: Sequence[str]) -> str:

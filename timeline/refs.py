@@ -10,7 +10,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from timeline import staging
-from timeline.changes.changes import Change
+from timeline.changes.changes import Beside, Change
 from timeline.changes.ref_changes import Branch, RemoveRef, Rollback, Tag
 from timeline.retention.policy import cut_off, number_of, snapshot_version
 from timeline.table import Committed, Table
@@ -127,8 +127,11 @@ def _name(table: Table, change: Callable[[int], Change], version: int | None) ->
     head = table.refresh()
     kept = None if version is None else _kept_by_a_name(head, version)
     snapshot = kept or snapshot_at(head, head.number if version is None else version)
-    table.commit([change(snapshot.snapshot_id)])
-    return snapshot.snapshot_id
+    wanted = change(snapshot.snapshot_id)
+    wanted.check()
+    if wanted.find_conflict(head, head.schema.schema_id, Beside({}, frozenset())) is None:
+        table.commit([wanted])
+    return snapshot.snapshot_id  # which has the name already, where nothing was committed
 
 
 def _kept_by_a_name(head: Head, version: int) -> Snapshot | None:

@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
+from streaming_sink.table.row_expressions import summarize_error, type_of_value
 from streaming_sink.table.sql_names import quoted
 from timeline.errors import SchemaMismatchError
 
@@ -62,14 +63,11 @@ def check_sequence(envelope: DataFrame, sequence: object) -> None:
             f'sequence must be an SQL expression over the envelope, such as "source.ts_us", not {sequence!r}'
         )
     try:
-        kind = envelope.select(sf.expr(sequence).alias("sequence")).schema["sequence"].dataType
-        # Spark counts what is a function of the row alone: no aggregate, window, generator or `rand()`.
-        _ = envelope.select(sf.count_if(sf.expr(sequence).isNull())).schema
+        kind = type_of_value(envelope, sf.expr(sequence))
     except PySparkException as error:
-        why = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ValueError(
             "sequence is no SQL expression of one change, the same whenever it is computed, over"
-            f" {', '.join(envelope.columns)}: {sequence}: {why}"
+            f" {', '.join(envelope.columns)}: {sequence}: {summarize_error(error)}"
         ) from error
     whole = isinstance(kind, spark.IntegralType | spark.StringType | spark.NullType)
     if not whole and not (isinstance(kind, spark.DecimalType) and not kind.scale):

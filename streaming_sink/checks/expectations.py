@@ -15,6 +15,7 @@ from pyspark.sql import types as spark
 
 from streaming_sink.checks.row_checks import RowCheck
 from streaming_sink.table.conversions import spark_type
+from streaming_sink.table.row_expressions import summarize_error, type_of_value
 
 
 def absent_columns(table: Schema, batch: spark.StructType) -> Mapping[str, spark.DataType]:
@@ -52,16 +53,11 @@ def check_conditions(rows: DataFrame, expectations: Iterable[str]) -> None:
 
 def _check_condition(rows: DataFrame, text: str) -> None:
     try:
-        kind = rows.select(sf.expr(text)).schema.fields[0].dataType
-        if isinstance(kind, spark.BooleanType):
-            # Spark counts what is a function of the row alone: no aggregate, window, generator or `rand()`.
-            _ = rows.select(sf.count_if(sf.expr(text))).schema
+        kind = type_of_value(rows, sf.expr(text))
     except PySparkException as error:
-        why = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ValueError(
             "an expectation is not an SQL condition of one row, the same whenever it is computed, over the"
-            " columns of the batch"
-            f" ({', '.join(rows.columns)}): {text}: {why}"
+            f" columns of the batch ({', '.join(rows.columns)}): {text}: {summarize_error(error)}"
         ) from error
     if not isinstance(kind, spark.BooleanType):
         raise ValueError(

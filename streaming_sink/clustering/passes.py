@@ -82,7 +82,8 @@ class Clustering(Value):
         object.__setattr__(self, "every_commits", every_commits)
         object.__setattr__(self, "run", run)
         object.__setattr__(self, "when_small_files", when_small_files)
-        object.__setattr__(self, "given", dict(options))
+        lists = {name: list(value) for name, value in options.items() if isinstance(value, list | tuple)}
+        object.__setattr__(self, "given", {**options, **lists})
         object.__setattr__(self, "settings", pass_of(**options))
         if run != ELSEWHERE:
             self.settings.check_keys()

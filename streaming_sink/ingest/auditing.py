@@ -59,7 +59,8 @@ class Auditor:
         rows = rows_of(session, table, staged)
         try:
             for text, count in _unmet(rows, self.conditions).items():
-                raise AuditFailedError(f"{count:,} rows do not meet {text}")
+                rows_do = "1 row does" if count == 1 else f"{count:,} rows do"
+                raise AuditFailedError(f"{rows_do} not meet {text}")
             if self.function is not None:
                 sources = tuple(file.path for file in item.files)
                 seen = StagedItem(item.number, table.store.location, staged.snapshot_id, rows, sources)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from planners.ingestion.buffering import BufferedFile, PlannedItem
 from streaming_sink.checks.expectations import absent_columns
 from streaming_sink.ingest.jobs import run_tasks
 from streaming_sink.options.table_options import SinkOptions
-from streaming_sink.spark.jobs import Task, parallelism
+from streaming_sink.spark.jobs import parallelism
+from streaming_sink.spark.worker_failures import has_lost_its_worker
 from streaming_sink.table.arrow_types import arrow_schema
 from streaming_sink.table.fitting import fit_batch
 from streaming_sink.table.keys import written_schema
 from streaming_sink.table.parquet_properties import parquet_settings
+from streaming_sink.table.schema import spark_columns
 from streaming_sink.table.spec import partition_sources
 from streaming_sink.tasks import fast_workers
 from streaming_sink.tasks.ingest.profile_task import (
@@ -42,7 +42,6 @@ _TRIES = 5
 _PROFILED_TOGETHER = 5_000
 """Files that one task profiles at most: a task that fails is run again for no more."""
 _FEW = 16
-_MOST_DIGITS = 38
 
 
 @dataclass
@@ -131,7 +130,7 @@ class Profiling:
         for _ in range(_TRIES):
             found = self._run_profiles(session, work, target)
             came = {
-                each.schema: self._typed(_spark_columns(each.schema), target)
+                each.schema: self._typed(spark_columns(each.schema), target)
                 for each in found.columns.values()
             }
             kinds = {schema: self._written(columns) for schema, columns in came.items()}
@@ -187,12 +186,12 @@ class Profiling:
         files, unfit = work.files(), dict[int, str]()
         for start in range(0, len(files), _FEW):
             job = self._profile_job(files[start : start + _FEW], None)
-            results = self._run(session, "columns of new files", [ProfileTask(job)])[0]
+            results = self._run(session, "columns of new files", [job])[0]
             work.reject(each for each in results if isinstance(each, SourceRejected))
             columns = {each.number: each.schema for each in results if isinstance(each, SourceColumns)}
             for each in results:
                 if isinstance(each, SourceProfile):
-                    found = self._written(_spark_columns(columns[each.columns]))
+                    found = self._written(spark_columns(columns[each.columns]))
                     try:
                         if isinstance(found, str):
                             unfit[each.number] = found
@@ -214,7 +213,7 @@ class Profiling:
         tasks = max(1, min(parallelism(session), len(files) // _FEW), -(-len(files) // _PROFILED_TOGETHER))
         jobs = [self._profile_job(files[at::tasks], target) for at in range(tasks)]
         found = _Profiles()
-        for task, results in enumerate(self._run(session, "profile", [ProfileTask(job) for job in jobs])):
+        for task, results in enumerate(self._run(session, "profile", jobs)):
             work.reject(each for each in results if isinstance(each, SourceRejected))
             found.profiles += [(task, each) for each in results if isinstance(each, SourceProfile)]
             found.columns |= {
@@ -267,8 +266,18 @@ class Profiling:
             return f"column {'.'.join(path)} does not fit the table's: {misfit}"
         return None
 
-    def _run(self, session: SparkSession, what: str, tasks: Sequence[Task]) -> list[list[Any]]:
-        return run_tasks(session, f"{self._options.location}: {what}", tasks)
+    def _run(self, session: SparkSession, what: str, jobs: Sequence[ProfileJob]) -> list[list[Any]]:
+        """Return what tasks find of these files. Where one has lost its worker, footers are looked at before
+        pyarrow is asked for statistics, since it ends the process for some.
+        """
+        described = f"{self._options.location}: {what}"
+        try:
+            return run_tasks(session, described, [ProfileTask(job) for job in jobs])
+        except Exception as failure:
+            if not has_lost_its_worker(failure):
+                raise
+            _LOG.warning("%s: a worker was lost, and files are looked at again: %s", described, failure)
+            return run_tasks(session, described, [ProfileTask(replace(job, careful=True)) for job in jobs])
 
 
 def may_register(target: Target) -> bool:
@@ -279,21 +288,3 @@ def may_register(target: Target) -> bool:
 def _with_types(columns: spark.StructType) -> spark.StructType:
     """Return the columns that a new table can have: nulls alone have no type yet."""
     return spark.StructType([each for each in columns if not isinstance(each.dataType, spark.NullType)])
-
-
-def _spark_columns(schema: bytes) -> spark.StructType | str:
-    """Return the columns as Spark has them; why not, where Spark knows no such type."""
-    columns = pa.ipc.read_schema(pa.BufferReader(schema))
-    for column in columns:
-        if (digits := _most_digits(column.type)) > _MOST_DIGITS:
-            return f"column {column.name} has a decimal of {digits} digits; write at most {_MOST_DIGITS}"
-    try:
-        return from_arrow_schema(columns, prefer_timestamp_ntz=True)
-    except Exception as unsupported:  # noqa: BLE001 - Spark raises several kinds
-        return f"a column has a type that Spark does not know: {unsupported}"
-
-
-def _most_digits(kind: pa.DataType) -> int:
-    """Return the digits of the widest decimal that is in a type; 0 where none is."""
-    inner = [_most_digits(kind.field(place).type) for place in range(kind.num_fields)]
-    return max(inner, default=kind.precision if pa.types.is_decimal(kind) else 0)

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -63,6 +64,7 @@ def run(
     is raised. Items that other workers have are left to them. A failure of an item is logged, and the item is
     tried again, by any worker.
     """
+    _check_is_zone(zone)
     landed = deque[Landed](maxlen=None if available_now else _KEPT)
 
     def keep(result: Landed) -> None:
@@ -100,6 +102,11 @@ def run(
     if failed:
         raise failed[0]
     return list(landed)
+
+
+def _check_is_zone(given: Any) -> None:
+    if not isinstance(given, BufferZone):
+        raise TypeError(f"a BufferZone is what is run, such as BufferZone('/lake/_buffer'), not {given!r}")
 
 
 class _Ended(threading.Event):
@@ -185,6 +192,7 @@ def work(
     jobs; what that raises is raised, and also the failure of an item after which Spark runs no tasks: it is
     not the item's, and the next ones would fail alike.
     """
+    _check_is_zone(zone)
     jobs.warm(session)
     worker, lands_by = Worker(zone, patience_seconds, name), _lands_by(zone)
     ended, looked = threading.Event() if stop is None else stop, time.monotonic()

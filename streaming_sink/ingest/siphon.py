@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -33,7 +34,10 @@ class Siphon:
     """Stages the batches of one query in a zone; see `BufferZone.siphon`."""
 
     def __init__(self, zone: StoredZone, app_id: str | None) -> None:
-        if app_id is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", app_id):
+        named: Any = app_id
+        if named is not None and not (
+            isinstance(named, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,100}", named)
+        ):
             raise ValueError(
                 f"app_id must be letters, digits, dots, dashes and underscores, 100 at most, not {app_id!r}"
             )

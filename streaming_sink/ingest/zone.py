@@ -71,7 +71,8 @@ class BufferZone(StoredZone):
         **unknown: Any,
     ) -> None:
         if unknown:
-            raise TypeError(unknown_option("BufferZone", next(iter(unknown)), ZONE_OPTIONS))
+            values = (Audit, SourceFolders, Rules)
+            raise TypeError(unknown_option("BufferZone", next(iter(unknown)), ZONE_OPTIONS, values))
         place = None if table is None else as_table(table)
         if storage_options is None and place is not None:
             storage_options = place.storage_options

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -269,9 +269,11 @@ def options_of_second_table(options: SinkOptions, table: PathTable | CatalogTabl
     )
 
 
-def unknown_option(what: str, name: str, known: Sequence[str]) -> str:
-    """Return what to say of an option that is not known: the value that has it, or the nearest name."""
-    kinds = (Clustering, SchemaContract, CatalogTable, PathTable, Checks, Append, Delete, Upsert, FileSizing)
+def unknown_option(what: str, name: str, known: Sequence[str], own: Iterable[type[Value]] = ()) -> str:
+    """Return what to say of an option that is not known: the value that has it, or the nearest name. `own`:
+    values that this surface alone takes.
+    """
+    kinds = (*_ALL_KINDS, *own)
     owners = {each.name: kind.__name__ for kind in kinds for each in fields(kind)}
     likely = [each for each, owner in owners.items() if owner not in ("Clustering", "SchemaContract")]
     near = name if name in owners else nearest_name(name, [*known, *likely])
@@ -280,3 +282,10 @@ def unknown_option(what: str, name: str, known: Sequence[str]) -> str:
     else:
         hint = f"; did you mean {near!r}?" if near else ""
     return f"{what} has no option {name!r}{hint}; it has {', '.join(known)}"
+
+
+_ALL_KINDS: tuple[type[Value], ...] = (
+    *(TableOptions, Clustering, SchemaContract, CatalogTable, PathTable, Retention),
+    *(Checks, Append, Delete, Upsert, FileSizing),
+)
+"""Of two with an option of one name the last one is meant."""

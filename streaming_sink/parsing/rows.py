@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from pyiceberg import types as iceberg
 from pyspark.sql import Column, DataFrame
@@ -69,6 +70,12 @@ def parse_json(
     Raises ValueError for a column that is no text, SchemaMismatchError for what the contract refuses, and as
     the reading of a table does.
     """
+    given: Any = column
+    if not isinstance(given, str) or not isinstance(sink, IcebergSink):
+        raise TypeError(
+            "parse_json takes a batch, the name of its column of text, and the sink, in this order:"
+            f" parse_json(batch, 'value', sink); not {column!r} and {sink!r}"
+        )
     if column not in batch.columns or not is_text(batch.schema[column].dataType):
         raise ValueError(
             f"parse_json reads a column of text, as selectExpr('CAST({column} AS STRING) AS {column}', ...)"

@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
+from planners.values import whole_number
 from streaming_sink.options.values.tables import AnyTable, as_table
 from streaming_sink.reading.pieces import changed_pieces
 from streaming_sink.spark.jobs import map_in_arrow, parallelism
@@ -49,12 +50,13 @@ def changes(
     row. Nothing is read before the DataFrame is used; it is of the table as it is now, and it can be read as
     long as its snapshots are kept, and for the grace period after that.
 
-    ValueError where the first versions have expired, or another engine deleted rows by their values;
-    TableNotFoundError, StoreUnavailableError as for every reader.
+    TypeError or ValueError for what is no version, and where the first versions have expired, or another
+    engine deleted rows by their values; TableNotFoundError, StoreUnavailableError as for every reader.
     """
     opened = as_table(table).open()
     head = opened.head
-    last = head.number if to_version is None else to_version
+    last = head.number if to_version is None else whole_number("to_version", to_version)
+    whole_number("from_version", from_version)
     if not 1 <= from_version <= last <= head.number:
         raise ValueError(
             f"from_version and to_version must be versions of the table, 1 to {head.number}, the first no"

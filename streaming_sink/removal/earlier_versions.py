@@ -6,6 +6,7 @@ import logging
 
 from pyiceberg.table.refs import SnapshotRefType
 
+from planners.values import whole_number
 from streaming_sink.options.values.tables import AnyTable, as_table
 from streaming_sink.removal.tables import open_seconds, opener_beside
 from timeline import refs
@@ -25,8 +26,9 @@ def rollback(table: AnyTable, to_version: int) -> RolledBack:
     has to be read by a stream with a new `app_id`. In a table with a key, deletes since then stay remembered
     for as long as the table remembers them: a change that is older than one of them does not land.
 
-    ValueError for a version that is not in the history; else as a batch raises.
+    TypeError or ValueError for a version that is not in the history; else as a batch raises.
     """
+    whole_number("to_version", to_version)
     done = refs.roll_back(as_table(table).open(), to_version)
     shown = ", ".join(map(str, done.left[:_NAMED])) + ("" if len(done.left) <= _NAMED else ", …")
     _LOG.warning(
@@ -43,11 +45,12 @@ def rollback(table: AnyTable, to_version: int) -> RolledBack:
 
 def tag(table: AnyTable, name: str, version: int | None = None) -> int:
     """Let a tag keep what the table is in a version (default: now), and return its snapshot: it does not
-    expire while the tag is there. Readers read it by its name.
+    expire while the tag is there. Readers read it by its name. Nothing changes where it has the name already.
 
-    ValueError for a version that is not in the history, and that no name keeps or has kept until now;
-    CommitConflictError for a name that is taken.
+    TypeError or ValueError for what is no name, and for a version that is not in the history, and that no
+    name keeps or has kept until now; CommitConflictError for a name that another snapshot has.
     """
+    _check_name(name, version)
     return refs.set_tag(as_table(table).open(), name, version)
 
 
@@ -55,7 +58,15 @@ def branch(table: AnyTable, name: str, version: int | None = None) -> int:
     """Begin a branch at what the table is in a version (default: now), and return its snapshot. This sink
     writes to main alone; in a catalog other engines may write to a branch. Raises as `tag`.
     """
+    _check_name(name, version)
     return refs.set_branch(as_table(table).open(), name, version)
+
+
+def _check_name(name: object, version: object) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"name must be text, not {name!r}")
+    if version is not None:
+        whole_number("version", version)
 
 
 def drop_tag(table: AnyTable, name: str) -> int:

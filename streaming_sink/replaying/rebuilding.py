@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from pyiceberg import types as iceberg
 from pyspark.errors import PySparkException
@@ -12,6 +13,7 @@ from pyspark.sql import types as spark
 
 from planners.suggestions import unknown_name
 from streaming_sink.table.conversions import spark_type
+from streaming_sink.table.row_expressions import summarize_error
 from streaming_sink.table.sql_names import quoted
 from streaming_sink.tasks.batches import RESERVED_PREFIX
 from streaming_sink.tasks.rows.failures import REPLAYED
@@ -115,7 +117,8 @@ def chosen(rows: DataFrame, where: str | None, elsewhere: Mapping[str, spark.Dat
         except PySparkException as error:
             raise ValueError(
                 "where must be an SQL condition over the quarantine's columns"
-                f" ({', '.join(rows.columns)}) and the row's own ({_spelled(fields)}): {where}: {_why(error)}"
+                f" ({', '.join(rows.columns)}) and the row's own ({_spelled(fields)}):"
+                f" {where}: {summarize_error(error)}"
             ) from error
     return rows.select(sf.col("row_id").alias(REPLAYED), sf.col("row.*"))
 
@@ -167,13 +170,22 @@ def _value(rows: DataFrame, name: str, text: str) -> Column:
     except PySparkException as error:
         raise ValueError(
             f"set must be SQL expressions over the row's columns ({_spelled(rows.schema.fields)}):"
-            f" {name} = {text}: {_why(error)}"
+            f" {name} = {text}: {summarize_error(error)}"
         ) from error
     return sf.expr(text)
 
 
 def check_columns(values: Mapping[str, str], known: Collection[str]) -> None:
-    """Raise ValueError for an assignment to a column that neither a row nor the table has."""
+    """Raise TypeError for what maps no columns to texts, ValueError for a column that neither a row nor the
+    table has.
+    """
+    given: Any = values
+    if not isinstance(given, Mapping) or not all(
+        isinstance(it, str) for pair in given.items() for it in pair
+    ):
+        raise TypeError(
+            f"set must map columns to SQL expressions, such as {{'price': 'abs(price)'}}, not {given!r}"
+        )
     for name in values:
         if name not in known:
             raise unknown_name("column", name, sorted(known))
@@ -192,7 +204,3 @@ def fixed(rows: DataFrame, fix: Fix) -> DataFrame:
     if not isinstance(repaired.schema[REPLAYED].dataType, spark.StringType):
         raise ValueError(f"fix must keep the column {REPLAYED} as it is, text")
     return repaired
-
-
-def _why(error: PySparkException) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

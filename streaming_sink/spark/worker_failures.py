@@ -20,9 +20,10 @@ _ROWS = re.compile(r"RowsDoNotFitError: (.*)")
 _TEXT = re.compile(r"InvalidTextError: (.*)")
 _STORE = re.compile(r"StoreUnavailableError: (.*)")
 _SOURCE = re.compile(r"SourceFailedError: (\d+: .*)")
+_LOST_WORKER = "exited unexpectedly"
 _OF_NO_ROW = re.compile(
     r"MemoryError|OutOfMemory|No space left|ConnectionError|ConnectionReset|TimeoutError|ExecutorLost"
-    r"|exited unexpectedly|was cancelled|was canceled|shut down|Too many open files"
+    rf"|{_LOST_WORKER}|was cancelled|was canceled|shut down|Too many open files"
 )
 _PLATFORMS = ("pyspark", "py4j", "grpc")
 _FILE = re.compile(r"DataFileError: (.*)")
@@ -113,6 +114,11 @@ def may_be_of_the_rows(failure: BaseException) -> bool:
         return False
     of_platform = type(failure).__module__.partition(".")[0] in _PLATFORMS
     return not of_platform or "Traceback (most recent call last)" in text  # of a task's own Python
+
+
+def has_lost_its_worker(failure: BaseException) -> bool:
+    """Return whether the process of a task ended: it was killed, or a library ended it."""
+    return _LOST_WORKER in str(failure)
 
 
 def _how_to_set(version: str) -> str:

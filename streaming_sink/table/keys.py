@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark
 
 from streaming_sink.options.values.writes import WriteByKey
 from streaming_sink.table.column_sequences import check_is_not_brought
+from streaming_sink.table.row_expressions import summarize_error, type_of_value
 from streaming_sink.tasks.job import DELETES
 from timeline.errors import SchemaMismatchError
 
@@ -54,22 +55,15 @@ def as_changes(options: WriteByKey, batch: DataFrame) -> DataFrame:
         return batch
     try:
         condition: Column = sf.expr(options.condition)
-        kind = batch.select(condition.alias(DELETES)).schema[DELETES].dataType
-    except (AnalysisException, ParseException) as error:
+        kind = type_of_value(batch, condition)
+    except PySparkException as error:
         raise SchemaMismatchError(
-            f"delete_where is no condition over the batch's columns: {options.condition!r}: {error}"
+            "delete_where is no condition of one row, the same whenever it is computed, over the batch's"
+            f" columns ({', '.join(batch.columns)}): {options.condition!r}: {summarize_error(error)}"
         ) from error
     if not isinstance(kind, spark.BooleanType):
         raise SchemaMismatchError(
             f"delete_where must be a condition, such as \"op = 'D'\"; {options.condition!r} is of type"
             f" {kind.simpleString()}"
         )
-    try:
-        # Spark counts what is a function of the row alone: no aggregate, window, generator or `rand()`.
-        _ = batch.select(sf.count_if(condition)).schema
-    except AnalysisException as error:
-        raise SchemaMismatchError(
-            "delete_where is no condition of one row, the same whenever it is computed:"
-            f" {options.condition!r}: {error}"
-        ) from error
     return batch.withColumn(DELETES, sf.coalesce(condition, sf.lit(False)))

@@ -1,4 +1,4 @@
-"""Spark's schema to Iceberg's, and the names that a batch may not have."""
+"""Spark's schema to Iceberg's, Arrow's to Spark's, and the names that a batch may not have."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import count
 
+import pyarrow as pa
 from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from streaming_sink.table.sql_names import cannot_be_passed, folded
 from streaming_sink.tasks.batches import RESERVED_PREFIX
@@ -32,6 +34,7 @@ PRIMITIVES: dict[str, type[iceberg.PrimitiveType]] = {
     "time": iceberg.TimeType,
 }
 
+_MOST_DIGITS = 38
 _ADVICE = {
     "void": "it holds only nulls: drop it, or cast it to the type that it will have",
     "variant": "cast it with to_json to a string",
@@ -45,8 +48,7 @@ def iceberg_schema(batch: spark.StructType) -> Schema:
     """Return the Iceberg schema of a new table for rows of this shape, with ids as Iceberg assigns them.
 
     Every column is optional, as Iceberg's own Spark tables made from a query: that one batch is known to hold
-    no null
-    says nothing of the next.
+    no null says nothing of the next.
 
     Raises SchemaMismatchError for duplicate names, names that differ only in case, and types that Iceberg v2
     lacks; each names the column.
@@ -156,3 +158,21 @@ def _structs(kind: spark.DataType, path: str) -> Iterable[tuple[str, spark.Struc
     elif isinstance(kind, spark.MapType):
         yield from _structs(kind.keyType, path + ".key")
         yield from _structs(kind.valueType, path + ".value")
+
+
+def spark_columns(schema: bytes) -> spark.StructType | str:
+    """Return columns of Arrow, serialized, as Spark has them; why not, where Spark knows no such type."""
+    columns = pa.ipc.read_schema(pa.BufferReader(schema))
+    for column in columns:
+        if (digits := _most_digits(column.type)) > _MOST_DIGITS:
+            return f"column {column.name} has a decimal of {digits} digits; write at most {_MOST_DIGITS}"
+    try:
+        return from_arrow_schema(columns, prefer_timestamp_ntz=True)
+    except Exception as unsupported:  # noqa: BLE001 - Spark raises several kinds
+        return f"a column has a type that Spark does not know: {unsupported}"
+
+
+def _most_digits(kind: pa.DataType) -> int:
+    """Return the digits of the widest decimal that is in a type; 0 where none is."""
+    inner = [_most_digits(kind.field(place).type) for place in range(kind.num_fields)]
+    return max(inner, default=kind.precision if pa.types.is_decimal(kind) else 0)

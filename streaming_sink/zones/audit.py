@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.snapshots import Snapshot
 
-from streaming_sink.durations import Duration, duration
+from planners.values import Value
+from streaming_sink.durations import Duration, duration, spelled
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.files.data_file_reader import open_data_file
 from streaming_sink.zones.errors import AuditFailedError, StagedFilesLostError
@@ -40,14 +41,17 @@ class StagedItem:
     """The paths of its source files, of which some may have been rejected."""
 
 
-@dataclass(frozen=True)
-class Audit:
+@dataclass(frozen=True, repr=False)
+class Audit(Value):
     """What a work item must pass before it is published, beside the count of its rows.
 
     `conditions` are SQL over the table's columns, none of which may be false for a row.
     `function` gets a `StagedItem`; the item fails where it raises, or returns False. It is a function that a
-    worker can import, or its name, "package.module:function". An item that has been staged for longer than
-    `timeout`, by the table's own time, is unstaged: the next worker that takes it writes it again.
+    worker can import, or its name, "package.module:function"; in a dict and a repr it is its name. An item
+    that has been staged for longer than `timeout`, by the table's own time, is unstaged: the next worker that
+    takes it writes it again.
+
+    TypeError or ValueError for a value that is none of these.
     """
 
     conditions: Sequence[str] = ()
@@ -56,28 +60,42 @@ class Audit:
 
     def __post_init__(self) -> None:
         texts: Any = self.conditions
-        if isinstance(texts, (str, Mapping)) or not all(isinstance(it, str) and it.strip() for it in texts):
+        if not isinstance(texts, (list, tuple)) or not all(
+            isinstance(it, str) and it.strip() for it in texts
+        ):
             raise TypeError(
                 f'conditions must be a list of SQL conditions such as "price >= 0", not {texts!r}'
             )
+        object.__setattr__(self, "conditions", tuple(texts))
         if isinstance(self.function, str) and not all(self.function.partition(":")):
             raise ValueError(f"function must be named as package.module:function, not {self.function!r}")
         if self.function is not None and not isinstance(self.function, str) and not callable(self.function):
             raise TypeError(f"function must be a function or its name, not {self.function!r}")
         if not duration("timeout", self.timeout):
             raise ValueError(f"timeout must be above 0, such as 7 days, not {self.timeout!r}")
+        object.__setattr__(self, "timeout", spelled("timeout", self.timeout))
+
+    def __repr__(self) -> str:
+        return repr(replace(self, function=self._named)) if callable(self.function) else super().__repr__()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields as JSON has them; of a function its name alone."""
+        return {**super().to_dict(), "function": self._named}
 
     def to_stored(self) -> dict[str, Any]:
         """Return what the zone's own file says of it; of a function its name alone."""
-        named = self.function
-        if named is not None and not isinstance(named, str):
-            named = f"{named.__module__}:{getattr(named, '__qualname__', type(named).__qualname__)}"
-        age = duration("timeout", self.timeout)
         return {
             "conditions": list(self.conditions),
-            "function": named or "",
-            "timeout_ms": round(age.total_seconds() * 1000),
+            "function": self._named or "",
+            "timeout_ms": round(duration("timeout", self.timeout).total_seconds() * 1000),
         }
+
+    @property
+    def _named(self) -> str | None:
+        given = self.function
+        if given is None or isinstance(given, str):
+            return given
+        return f"{given.__module__}:{getattr(given, '__qualname__', type(given).__qualname__)}"
 
 
 def audit_option(given: bool | Audit | Callable[[StagedItem], object] | None) -> Audit | None:

@@ -11,7 +11,7 @@ from streaming_sink.options.table_options import SinkOptions, TableOptions, sink
 from streaming_sink.options.values.tables import CatalogTable, PathTable
 from streaming_sink.options.values.writes import BulkInsert
 from streaming_sink.tasks.ingest.sources import overlap
-from streaming_sink.zones.given import checked_topic, remote
+from streaming_sink.zones.given import check_kafka_client, remote
 from streaming_sink.zones.zone_options import Rules, SourceFolders
 from timeline.errors import CorruptTableError
 from timeline.slots.numbered import NumberedLog
@@ -160,6 +160,7 @@ def open_log(
     """Return the log of a zone's announcements: a topic, where it has one, or files of the zone."""
     if not definition.announcements:
         return NumberedLog(store, "log", "avro")
+    check_kafka_client(definition.announcements)
     from streaming_sink.zones.kafka_log import KafkaLog
 
-    return KafkaLog(checked_topic(definition.announcements), definition.id, kafka_options)
+    return KafkaLog(definition.announcements, definition.id, kafka_options)

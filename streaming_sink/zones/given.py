@@ -94,19 +94,18 @@ def _topic(given: Any) -> KafkaTopic | None:
     if given is None:
         return None
     topic = given if isinstance(given, KafkaTopic) else KafkaTopic(given)
-    return replace(topic, url=checked_topic(topic.url))
+    check_kafka_client(topic.url)
+    return topic
 
 
-def checked_topic(url: str) -> str:
-    """Return the URL of a topic. ValueError for another text; MissingExtraError without Kafka's client."""
+def check_kafka_client(url: str) -> None:
+    """Raise MissingExtraError without Kafka's client."""
     try:
-        from streaming_sink.zones.kafka_log import parse_kafka
+        import streaming_sink.zones.kafka_log  # noqa: F401
     except ImportError as missing:
         raise MissingExtraError(
             f"pip install 'streaming-sink[kafka]' for announcements in {url}"
         ) from missing
-    parse_kafka(url)
-    return url
 
 
 def remote(location: str, storage_options: StorageOptions | None) -> StorageOptions | None:

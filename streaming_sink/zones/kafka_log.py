@@ -11,29 +11,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from urllib.parse import urlsplit
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from streaming_sink.zones.zone_options import parse_kafka
 from timeline.errors import StoreUnavailableError
 
 _LOG = logging.getLogger("streaming_sink")
 _SECONDS = 20.0
 _POLL_SECONDS = 0.5
-
-
-def parse_kafka(url: str) -> tuple[str, str, int]:
-    """Return the bootstrap servers, the topic and the partition (default: 0) of a text such as
-    "kafka://host:9092,other:9092/topic/3". ValueError for anything else.
-    """
-    parts = urlsplit(url)
-    topic, _, partition = parts.path.strip("/").partition("/")
-    if parts.scheme != "kafka" or not parts.netloc or not topic or not (partition or "0").isdecimal():
-        raise ValueError(
-            "announcements must be spelled kafka://host:9092/topic, or with a partition after it, not"
-            f" {url!r}"
-        )
-    return parts.netloc, topic, int(partition or 0)
 
 
 class KafkaLog:

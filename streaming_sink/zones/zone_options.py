@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from planners.ingestion.buffering import PlanningRules
 from planners.sizing import parse_bytes
@@ -113,4 +114,18 @@ class KafkaTopic(Value):
         given: Any = self.url
         if not isinstance(given, str):
             raise TypeError(f"announcements must be spelled kafka://host:9092/topic, not {given!r}")
-        check_has_no_password("url", given)
+        parse_kafka(check_has_no_password("url", given))
+
+
+def parse_kafka(url: str) -> tuple[str, str, int]:
+    """Return the bootstrap servers, the topic and the partition (default: 0) of a text such as
+    "kafka://host:9092,other:9092/topic/3". ValueError for anything else.
+    """
+    parts = urlsplit(url)
+    topic, _, partition = parts.path.strip("/").partition("/")
+    if parts.scheme != "kafka" or not parts.netloc or not topic or not (partition or "0").isdecimal():
+        raise ValueError(
+            "announcements must be spelled kafka://host:9092/topic, or with a partition after it, not"
+            f" {url!r}"
+        )
+    return parts.netloc, topic, int(partition or 0)

@@ -95,6 +95,8 @@ def test_an_item_that_fails_its_expectations_is_held_until_an_operator_decides(
     assert "5 rows do not meet id < 100" in found.open_items[0].reason
     assert main(["ingest", "status", str(tmp_path / "zone")]) == FINDINGS
     assert "5 rows do not meet id < 100" in capsys.readouterr().out
+    assert main(["ingest", "run", str(tmp_path / "zone"), "--available-now"]) == FINDINGS
+    assert "3 work items set apart or held; why: streaming-sink ingest status" in capsys.readouterr().out
     assert deciding.publish(zone, 1).rows == 10
     deciding.discard(zone, 2)
     assert rows_in(str(tmp_path / "table")) == [*rows_from(0, 10), *rows_from(95, 10)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +19,7 @@ from streaming_sink.ingest.running import plan_waiting
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.landing import landing as landing_module
 from streaming_sink.tasks.results import WrittenFile
+from streaming_sink.tasks.row_groups.compact import BINARY, Field, decode_struct, encode_struct
 from tests.sinks import flat_zone
 from tests.spark.source_files import rows_from, rows_in, write_parquet
 from tests.spark.streams import head_of, metadata_file
@@ -251,3 +253,30 @@ def test_a_first_file_that_its_own_types_reject_makes_no_table_for_the_others(
     landed = land_one(spark, zone)
     assert list(names(landed)) == ["0.parquet"]
     assert landed.rows == 1
+
+
+def test_a_footer_that_ends_the_worker_rejects_its_file_alone(spark: SparkSession, tmp_path: Path) -> None:
+    """pyarrow aborts where statistics are narrower than the values of their column."""
+    drop = tmp_path / "drop"
+    drop.mkdir()
+    for number in range(3):
+        write_parquet(drop / f"{number}.parquet", rows_from(100 * number, 1))
+    zone = zone_at(tmp_path, partition_by=["id"])
+    zone.push(f"{drop}/0.parquet")
+    assert land_one(spark, zone).rows == 1
+    with_narrow_statistics(drop / "1.parquet")
+    zone.push(f"{drop}/1.parquet")
+    zone.push(f"{drop}/2.parquet")
+    landed = land_one(spark, zone)
+    assert (list(names(landed)), landed.rows) == (["1.parquet"], 1)
+    assert rows_in(str(tmp_path / "table")) == [*rows_from(0, 1), *rows_from(200, 1)]
+
+
+def with_narrow_statistics(path: Path) -> None:
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    footer, _ = decode_struct(data[-8 - length : -8])
+    for chunk in footer[4].value.items[0][1].value.items:
+        chunk[3].value[12].value[6] = Field(BINARY, b"\1")
+    narrow = encode_struct(footer)
+    path.write_bytes(data[: -8 - length] + narrow + struct.pack("<I", len(narrow)) + b"PAR1")

@@ -295,7 +295,7 @@ def test_rows_without_a_key(spark: SparkSession, tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     keyed = {**KEYED, "key": ["name"]}
     changes: list[Any] = [(1, 1, "a", None, "I"), (2, 1, "a", "k", "I")]
-    with pytest.raises(SchemaMismatchError, match="1 rows have a null in the key's column 'name'"):
+    with pytest.raises(SchemaMismatchError, match="1 row has a null in the key's column 'name'"):
         flat_sink(location, app_id="a", **keyed)(as_batch(spark, changes), 0)
     sink = flat_sink(location, app_id="a", null_keys="insert", **keyed)
     sink(as_batch(spark, changes), 0)
@@ -346,7 +346,10 @@ def test_a_table_with_rows_and_no_key_is_refused(spark: SparkSession, tmp_path: 
         ({"delete_where": "op"}, "delete_where must be a condition"),
         ({"delete_where": "rand() > 2"}, "delete_where is no condition of one row, the same whenever"),
         ({"delete_where": "max(id) > 2"}, "delete_where is no condition"),
-        ({"delete_where": "nothing = 1"}, "delete_where is no condition over the batch's columns"),
+        (
+            {"delete_where": "nothing = 1"},
+            "delete_where .* over the batch's columns",
+        ),
         ({"except_columns": ["oops"]}, "the batch has no column 'oops'"),
     ],
 )

@@ -114,6 +114,8 @@ def _milliseconds(name: str, value: timedelta | None) -> int | None:
 
 
 def _at_least_one(name: str, value: int | None) -> int | None:
+    if value is not None and type(value) is not int:
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
     if value is not None and value < 1:
         raise ValueError(f"{name} must be at least 1, since the newest snapshot is the table: {value}")
     return value

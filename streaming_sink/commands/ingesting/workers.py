@@ -129,7 +129,9 @@ def dispatch(
 @_once
 @_patience
 def run(zone: BufferZone, available_now: bool, patience_seconds: float) -> int:
-    """Plan and land, in one process. Exit code 1 where files were rejected."""
+    """Plan and land, in one process. Exit code 1 where files were rejected, and with --available-now where
+    work items are set apart or held.
+    """
     from streaming_sink.ingest import running
 
     landed = _Sum()
@@ -161,14 +163,18 @@ class _Sum:
             self.rows += item.rows
 
     def end(self, zone: BufferZone) -> int:
-        """Say the sums; return FINDINGS where files were rejected."""
+        """Say the sums, and what is left to people; return FINDINGS where there is such."""
+        from streaming_sink.zones.status import status as status_of
+
         landed = f"{count_text(self.files, 'file')}, {count_text(self.rows, 'row')}"
         say(f"{count_text(self.items, 'work item')} landed here: {landed}")
-        if not self.rejected:
-            return DONE
-        where = f"streaming-sink ingest ledger {zone.store.location}"
-        say(f"{count_text(self.rejected, 'file')} rejected; why: {where}")
-        return FINDINGS
+        if self.rejected:
+            where = f"streaming-sink ingest ledger {zone.store.location}"
+            say(f"{count_text(self.rejected, 'file')} rejected; why: {where}")
+        if stopped := sum(1 for item in status_of(zone).open_items if item.reason):
+            where = f"streaming-sink ingest status {zone.store.location}"
+            say(f"{count_text(stopped, 'work item')} set apart or held; why: {where}")
+        return FINDINGS if self.rejected or stopped else DONE
 
 
 def _session() -> SparkSession:

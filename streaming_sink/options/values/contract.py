@@ -61,7 +61,8 @@ class SchemaContract(Value):
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             one_of(name, getattr(self, name), choices)
-        if not isinstance(self.columns, Mapping):
+        given: Any = self.columns
+        if not isinstance(given, Mapping) or not all(isinstance(it, str) for it in given):
             raise TypeError(
                 f"columns must map names of columns to contracts, such as"
                 f' {{"debug": SchemaContract(new_columns="ignore")}}, not {self.columns!r}'
@@ -72,6 +73,7 @@ class SchemaContract(Value):
                     f"the contract of column {column!r} must be a SchemaContract without columns of its own,"
                     f" not {contract!r}"
                 )
+        object.__setattr__(self, "columns", dict(self.columns))
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any], **apart: Any) -> SchemaContract:

@@ -115,11 +115,11 @@ class ChangeWriter:
                 rest = (
                     'or quarantine them by an expectation: null_keys="insert" takes rows, and these delete'
                     if self._keys.inserts_null_keys
-                    else 'quarantine them by an expectation, or insert them with null_keys="insert"'
+                    else 'quarantine them by an expectation, or insert them with Upsert(null_keys="insert")'
                 )
                 raise RowsDoNotFitError(
-                    f"{nulls} rows have a null in the key's column {name!r}, so nothing says which row they"
-                    f" change: filter them, {rest}{self._place_of_null(rows, name)}"
+                    f"{_have(nulls)} a null in the key's column {name!r}, so nothing says which row"
+                    f" is changed: filter them, {rest}{self._place_of_null(rows, name)}"
                 )
         keys = [rows.column(name) for name in self._keys.columns]
         hashes = self._in_scope(rows, hash_keys(keys, self._seed))
@@ -129,7 +129,7 @@ class ChangeWriter:
             return hashes, no_sequences(rows.num_rows, LONG)
         if nulls := rows.column(by).null_count:
             raise RowsDoNotFitError(
-                f"{nulls} rows have a null in {by!r}, by which sequence_by orders the changes of a key:"
+                f"{_have(nulls)} a null in {by!r}, by which sequence_by orders the changes of a key:"
                 " fill it, filter them, or quarantine them by an expectation"
             )
         return hashes, sequence_values(rows.column(by))
@@ -244,3 +244,7 @@ def _split(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     whole = conform(batch, batch.schema)
     deletes = whole.column(place)
     return whole.filter(pc.invert(deletes)), whole.filter(deletes)
+
+
+def _have(rows: int) -> str:
+    return "1 row has" if rows == 1 else f"{rows:,} rows have"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import BinaryIO, cast
 
@@ -54,6 +53,10 @@ class ProfileJob:
     copies: ParquetSettings | None = None
     """How files of the table are written, where row groups may be copied into them; None where none is."""
     fast_workers: bool = True
+    careful: bool = False
+    """Whether each footer is looked at before pyarrow is asked for statistics, as `may_be_asked`: dear for
+    small files, and of use after a worker was lost.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,7 @@ def _profile_one(
         with reading_errors():
             layout = layouts.of(footer, stated)
             count, size = footer.metadata.num_rows, max(1, file.bytes - footer.metadata.serialized_size)
-            parts = _parts_of(job, footer, layout)
+            parts = _parts_of(job, footer, layout, data)
             rewritten = _why_rewritten(job, file, footer, data, len(parts), layout.stated)
             copied = (
                 groups is not None
@@ -164,9 +167,8 @@ def _why_rewritten(
         return "it is not of a size that is registered"
     if is_hybrid(footer.metadata.metadata):
         return "its dates and times are of the hybrid calendar"
-    with suppress(FooterError):  # of what is not understood there, such as encryption
-        if not may_be_asked(read_row_groups(cast(BinaryIO, data)).footer):
-            return "the statistics of a column are not of its type"
+    if not _may_be_asked(data):
+        return "the statistics of a column are not of its type"
     own = set(footer.schema_arrow.names)
     given = (name for name in stated if name in job.schema.names)
     absent = [*given, *(name for name in source_columns(job.partition_by) if name not in own)]
@@ -177,12 +179,19 @@ def _why_rewritten(
     return why_rewritten(described, table_columns(job.schema), job.registers)
 
 
-def _parts_of(job: ProfileJob, footer: pq.ParquetFile, layout: Layout) -> _Parts:
+def _may_be_asked(data: pa.NativeFile) -> bool:
+    try:
+        return may_be_asked(read_row_groups(cast(BinaryIO, data)).footer)
+    except FooterError:
+        return True  # of what is not understood there, such as encryption
+
+
+def _parts_of(job: ProfileJob, footer: pq.ParquetFile, layout: Layout, data: pa.NativeFile) -> _Parts:
     """Return the rows of a file by partition: by the footer, where that says it; else by the columns."""
     count = footer.metadata.num_rows
     if not job.partition_by or job.schema is None or not count:
         return (((), count),) if count else ()
-    key = layout.key(footer)
+    key = layout.key(footer) if not job.careful or _may_be_asked(data) else None
     if key is not None:
         return ((key, count),)
     wanted = [".".join(field.source) for field in job.partition_by if field.source]

@@ -69,7 +69,7 @@ class SourceGroups:
             batches = tuple(conform_valid(batch, self._schema) for batch in rows.to_batches())
             may_copy = stored is not None and number in copied
             if stored is not None and may_copy:
-                may_copy = _has_its_nulls(stored.footer.groups[number], rows)
+                may_copy = _has_its_rows(stored.footer.groups[number], rows)
             yield SourceGroup(batches, number, stored if may_copy else None)
 
     def _choose(self, data: pa.NativeFile) -> tuple[StoredGroups | None, Collection[int]]:
@@ -100,13 +100,15 @@ class SourceGroups:
         return self._known
 
 
-def _has_its_nulls(group: StoredGroup, rows: pa.Table) -> bool:
-    """Return whether a row group states as many nulls as its columns have that are not nested: a copy would
-    state what it states.
+def _has_its_rows(group: StoredGroup, rows: pa.Table) -> bool:
+    """Return whether a row group states as many rows as it has, and as many nulls as its columns have that
+    are not nested: a copy would state what it states.
     """
     stated = {
         bytes(meta[3].value.items[0]).decode(): meta[12].value[3].value
         for meta in (chunk.fields[3].value for chunk in group.chunks)
         if len(meta[3].value.items) == 1
     }
-    return all(rows.column(name).null_count == nulls for name, nulls in stated.items())
+    return rows.num_rows == group.rows and all(
+        rows.column(name).null_count == nulls for name, nulls in stated.items()
+    )

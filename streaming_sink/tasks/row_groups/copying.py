@@ -120,6 +120,8 @@ def _moved_pages(data: bytes, shift: int, rows: int) -> tuple[list[Extent], byte
         named = fields[1].value.items
         if not named or any((page[1].kind, page[2].kind) != (I64, I32) for page in named):
             raise FooterError("an offset index names no pages")
+        if not fields.keys() <= {1, 2} or any(page.keys() != {1, 2, 3} for page in named):
+            raise FooterError("an offset index has a field that is not known")  # it may be an offset
         first = [page[3].value for page in named]
         if first[0] != 0 or any(a >= b for a, b in pairwise([*first, rows])):
             raise FooterError("the pages of an offset index do not begin at rows that follow each other")

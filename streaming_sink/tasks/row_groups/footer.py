@@ -240,6 +240,8 @@ def _group(fields: Struct, begin: int) -> StoredGroup:
     chunks = tuple(_chunk(each, rows) for each in _structs(fields[1]))
     if rows <= 0 or not chunks:
         raise FooterError(f"a row group has {rows:,} rows in {len(chunks):,} columns")
+    if fields[2].value < 0:
+        raise FooterError(f"a row group has {fields[2].value:,} bytes")
     for before, after in pairwise(chunks):
         if before.extent.end != after.extent.begin:
             raise FooterError(f"column chunks are not next to each other at {after.extent.begin:,}")

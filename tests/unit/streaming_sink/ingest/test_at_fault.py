@@ -95,8 +95,8 @@ def test_parts_of_which_no_file_can_land_show_nothing_of_the_others() -> None:
 
 def test_a_failure_that_names_values_is_of_the_only_file_of_an_item() -> None:
     """It failed three workers and was set apart, where among other files it is rejected."""
-    found = find_at_fault(work(1), UnfitRowsError("1 rows have a null in the key's column 'id'"), fails)
-    assert found == {0: "1 rows have a null in the key's column 'id'"}
+    found = find_at_fault(work(1), UnfitRowsError("1 row has a null in the key's column 'id'"), fails)
+    assert found == {0: "1 row has a null in the key's column 'id'"}
     assert find_at_fault(work(1), SchemaMismatchError("of the table, as far as is known"), fails) == {}
 
 

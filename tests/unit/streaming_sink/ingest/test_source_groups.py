@@ -19,6 +19,7 @@ from streaming_sink.tasks.batches import conform_valid
 from streaming_sink.tasks.files.data_file_writer import DataFileWriter
 from streaming_sink.tasks.ingest.consolidation_task import Share, consolidate
 from streaming_sink.tasks.ingest.profile_task import ProfileJob, SourceProfile, SourceRejected, profile
+from streaming_sink.tasks.ingest.source_groups import SourceGroups
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import FileIds, ParquetSettings, PartitionSource, TaskBuckets, WorkerJob
 from streaming_sink.tasks.leaves import leaves
@@ -466,6 +467,29 @@ def test_statistics_of_another_type_end_no_process(tmp_path: Path, change: Any, 
         assert profiled.rewritten == "the statistics of a column are not of its type"
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (of_a_wrong_length, "histogram size mismatch"),
+        (of_text, "does not support INT64"),
+        (of_a_wrong_width, "Unexpected end of stream"),
+    ],
+)
+def test_a_careful_profile_rejects_a_file_whose_statistics_end_the_process(
+    tmp_path: Path, change: Any, reason: str
+) -> None:
+    """After a worker was lost. Without care pyarrow ends this process; nor does it read such rows."""
+    schema = pa.schema([field("id", pa.int64(), 1)])
+    paths = [write(tmp_path / f"{at}.parquet", pa.table({"id": [at] * 10})) for at in range(2)]
+    lying(paths[0], change)
+    found, _ = SOURCES.find([str(path) for path in paths], 0)
+    by = (PartitionSource("id", ("id",), "identity"),)
+    results = profile(ProfileJob(SOURCES, tuple(enumerate(found)), schema, by, careful=True))
+    [rejected] = [it for it in results if isinstance(it, SourceRejected)]
+    assert (rejected.number, reason in rejected.reason) == (0, True)
+    assert [it.parts for it in results if isinstance(it, SourceProfile)] == [(((1,), 10),)]
+
+
 @pytest.mark.parametrize("stated", [None, 99])
 def test_a_footer_that_states_a_row_less_changes_no_row_of_another_file(
     tmp_path: Path, stated: int | None
@@ -491,6 +515,23 @@ def test_a_footer_that_states_a_row_less_changes_no_row_of_another_file(
     [file] = files_of(landed(tmp_path, [path, other], schema, by=()))
     ids = [it for batch in pq.ParquetFile(file.path).iter_batches(64) for it in batch["id"].to_pylist()]
     assert sorted(ids) == [*range(99), *range(100, 200)]
+
+
+def test_a_row_group_that_states_more_rows_than_its_lists_are_is_not_copied(tmp_path: Path) -> None:
+    """Lists have other values than rows, so that no page's values say how many there are."""
+    lists = pa.array([[1, 2], [3]] * 15, pa.list_(pa.int32()))
+    path = write(tmp_path / "a.parquet", pa.table({"l": lists}))
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    footer, _ = decode_struct(data[-8 - length : -8])
+    footer[3] = footer[4].value.items[0][3] = Field(I64, 35)
+    spoiled = encode_struct(footer)
+    path.write_bytes(data[: -8 - length] + spoiled + struct.pack("<I", len(spoiled)) + b"PAR1")
+    schema = pa.schema([pa.field("l", pa.list_(_ELEMENT), metadata={"PARQUET:field_id": "1"})])
+    read = SourceGroups(schema, ParquetSettings(copied_from_bytes=1)).read(pa.OSFile(str(path)))
+    assert read is not None
+    [group] = read
+    assert (sum(batch.num_rows for batch in group.batches), group.stored) == (30, None)
 
 
 def test_a_footer_with_other_nulls_than_its_rows_is_not_copied(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import streaming_sink
 from planners import FileSizing
 from planners.sizing import FillPolicy
 from streaming_sink import Checks, IcebergSink, PathTable, SchemaContract, TableOptions, Upsert
+from streaming_sink.ingest import BufferZone
 from tests.sinks import flat_options, flat_sink
 
 
@@ -46,6 +47,22 @@ def test_an_unknown_option_is_refused_with_the_nearest_name_and_all_that_there_a
         match=f"no option '{given}'; did you mean {near}.*it has write, partition_by, sizing",
     ):
         IcebergSink("/lake/events", **{given: 1})
+
+
+@pytest.mark.parametrize(
+    ("given", "near"),
+    [
+        ("max_bytes", r"Rules\(max_bytes=…\)"),
+        ("max_agee", r"Rules\(max_age=…\)"),
+        ("by_reference", r"SourceFolders\(by_reference=…\)"),
+        ("conditions", r"Audit\(conditions=…\)"),
+        ("clustering", r"TableOptions\(clustering=…\)"),
+        ("key", r"Upsert\(key=…\)"),
+    ],
+)
+def test_an_unknown_option_of_a_zone_is_refused_with_the_value_that_has_it(tmp_path, given, near):
+    with pytest.raises(TypeError, match=f"BufferZone has no option '{given}'; did you mean {near}"):
+        BufferZone(tmp_path / "zone", tmp_path / "t", **{given: 1})
 
 
 def test_an_unknown_option_near_nothing_is_refused_with_all_that_there_are():

@@ -53,6 +53,8 @@ EVERY: list[Any] = [
     ingest.Rules(max_bytes="2GiB", max_age="90 minutes", max_waiting=1 << 40, per_partition=True),
     ingest.SourceFolders(["/a", "/b"], by_reference=True),
     ingest.KafkaTopic("kafka://host:9092/topic"),
+    ingest.Audit(),
+    ingest.Audit(["price >= 0"], "package.module:look", "36 hours"),
     TableOptions(),
     TableOptions(
         write=Upsert(key=["id"]),
@@ -70,7 +72,7 @@ EVERY: list[Any] = [
 @pytest.mark.parametrize("value", EVERY, ids=repr)
 def test_a_value_prints_as_it_is_written_and_is_a_plain_dict_and_back(value: Any) -> None:
     names = vars(streaming_sink) | {name: getattr(streaming_sink, name) for name in streaming_sink.__all__}
-    names |= {name: getattr(ingest, name) for name in ("Rules", "SourceFolders", "KafkaTopic")}
+    names |= {name: getattr(ingest, name) for name in ("Audit", "Rules", "SourceFolders", "KafkaTopic")}
     assert eval(repr(value), names) == value
     stored = json.loads(json.dumps(value.to_dict()))
     assert type(value).from_dict(stored).to_dict() == value.to_dict()
@@ -89,6 +91,10 @@ def test_what_is_no_dict_makes_no_value(kind: Any) -> None:
     for odd in (None, [], 5):
         with pytest.raises(TypeError, match=f"{kind.__name__} is made of a dict"):
             kind.from_dict(odd)
+    with pytest.raises(TypeError, match="CatalogTable needs catalog=…, which this dict does not have"):
+        CatalogTable.from_dict(CatalogTable("db.t", {"type": "rest", "uri": "http://lake"}).to_dict())
+    with pytest.raises(ValueError, match="announcements must be spelled kafka://host:9092/topic"):
+        ingest.KafkaTopic("host:9092/topic")
     with pytest.raises(TypeError, match="a write is made of a dict, as to_dict\\(\\) returns one, not 5"):
         TableOptions.from_dict({"write": 5})
 
@@ -108,6 +114,29 @@ def test_spans_of_one_length_are_one_value(one: Any, other: Any, text: str) -> N
         assert made == kind(**{name: other})
         assert made.to_dict()[name] == text
     assert Retention(deletion_grace="0 hours") == Retention(deletion_grace=timedelta(0))
+
+
+def test_an_audit_says_its_function_by_name() -> None:
+    texts = ["price >= 0"]
+    audit = ingest.Audit(texts, json.dumps)
+    texts.append("odd")
+    assert audit == ingest.Audit(("price >= 0",), json.dumps)
+    assert repr(audit) == "Audit(conditions=['price >= 0'], function='json:dumps')"
+    assert ingest.Audit.from_dict(audit.to_dict()) == ingest.Audit(["price >= 0"], "json:dumps")
+
+
+def test_a_list_and_a_tuple_of_columns_are_one_value() -> None:
+    columns = ["id"]
+    made = Clustering(sort_by=columns)
+    columns.append("odd")
+    assert made == Clustering(sort_by=("id",))
+    assert repr(made) == "Clustering(sort_by=['id'])"
+    contracts = {"a": SchemaContract(mismatch="drop")}
+    contract = SchemaContract(columns=contracts)
+    contracts.clear()
+    assert contract.columns == {"a": SchemaContract(mismatch="drop")}
+    with pytest.raises(TypeError, match="columns must map names of columns to contracts"):
+        SchemaContract(columns={5: SchemaContract()})  # type: ignore[dict-item]
 
 
 def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:

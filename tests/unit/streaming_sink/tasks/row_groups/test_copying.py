@@ -299,6 +299,30 @@ def test_an_offset_index_whose_rows_do_not_follow_each_other_is_not_copied():
     assert _ids(rows_of(job, *merged(job, file, other))) == [*range(200)]
 
 
+@pytest.mark.parametrize("of_a_page", [True, False])
+def test_an_offset_index_with_a_field_of_the_future_is_not_copied(of_a_page):
+    """It may be an offset."""
+    job = job_of(SCHEMA)
+    file, other = written(job, _rows(0, 100)), written(job, _rows(100, 100))
+
+    def later(index):
+        fields, _ = decode_struct(index)
+        (fields[1].value.items[0] if of_a_page else fields)[9] = Field(I64, 4)
+        return encode_struct(fields)
+
+    _store_again(job, file, _with_offset_index(stored(job, file), later))
+    [joined] = merged(job, file, other)
+    data = stored(job, joined)
+    indexes = [
+        decode_struct(data[chunk.offset_index.begin : chunk.offset_index.end])[0]
+        for group in read_row_groups(io.BytesIO(data)).footer.groups
+        for chunk in group.chunks
+    ]
+    assert {key for index in indexes for key in index} <= {1, 2}
+    assert {key for index in indexes for page in index[1].value.items for key in page} == {1, 2, 3}
+    assert _ids(rows_of(job, joined)) == [*range(200)]
+
+
 def test_bloom_filters_are_copied_and_a_file_without_one_that_is_asked_for_is_decoded():
     plain = job_of(SCHEMA)
     filtering = replace(plain, parquet=replace(plain.parquet, bloom_filters={3: BloomFilter()}))
@@ -486,16 +510,21 @@ def _without(data, number):
 
 def _with_a_long_offset_index(data):
     """The file, of which the first offset index goes on beyond its end."""
+    return _with_offset_index(data, lambda index: index.ljust(1024 * 1024 + 1, b"\0"))
 
-    def moved(footer):
-        chunk = footer[4].value.items[0][1].value.items[0]
-        chunk.update({4: Field(I64, len(data) - 8 - length), 5: Field(I32, 1024 * 1024 + 1)})
-        return footer
 
+def _with_offset_index(data, change):
+    """The file, of which the first offset index is another one, behind all others."""
     length = int.from_bytes(data[-8:-4], "little")
     footer, _ = decode_struct(data[-8 - length : -8])
     chunk = footer[4].value.items[0][1].value.items[0]
-    index = data[chunk[4].value :][: chunk[5].value].ljust(1024 * 1024 + 1, b"\0")
+    index = change(data[chunk[4].value :][: chunk[5].value])
+
+    def moved(footer):
+        chunk = footer[4].value.items[0][1].value.items[0]
+        chunk.update({4: Field(I64, len(data) - 8 - length), 5: Field(I32, len(index))})
+        return footer
+
     return _with_footer(data[: -8 - length] + index + data[-8 - length :], moved)
 
 

@@ -98,6 +98,7 @@ _LIES = {
     "overlapping chunks": (_overlapping, "next to each other"),
     "too many rows": (_set("group", 3, I64, 2**62), "values in|row groups have"),
     "no rows": (_set("group", 3, I64, 0), "has 0 rows"),
+    "less than no bytes": (_set("group", 2, I64, -1), "has -1 bytes"),
     "other rows than the file": (_set("file", 3, I64, 41), "row groups have 40 rows, and the file 41"),
     "an index far outside": (_set("chunk", 4, I64, 2**62), "not behind the row groups"),
     "an index of a negative size": (_set("chunk", 5, I32, -1), "not behind the row groups"),
