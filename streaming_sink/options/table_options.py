@@ -179,16 +179,13 @@ class SinkOptions(TableOptions):
             raise TypeError(f"on_report must be a function of one report, not {self.on_report!r}")
 
     def _check_names_in_a_catalog(self) -> None:
-        """Raise ValueError for the name of an application that a catalog's limits do not take, and for second
-        tables that are none of their own.
-        """
-        quarantines = self.checks.quarantines or self.contract.quarantines
-        most = _MOST_APP_ID_BYTES - (_BYTES_OF_A_MAIN_TABLE if quarantines else 0)
+        """Raise ValueError for an app_id that a catalog does not take, and a second table that is no other."""
+        most = _MOST_APP_ID_BYTES - (_BYTES_OF_A_MAIN_TABLE if self.quarantines else 0)
         if self.app_id is not None and len(self.app_id.encode()) > most:
             raise ValueError(
                 f"app_id has at most {most} bytes for a table in a catalog"
-                f"{' with a quarantine' if quarantines else ''}, where it is part of a property's key; it has"
-                f" {len(self.app_id.encode())}: {self.app_id!r}"
+                f"{' with a quarantine' if self.quarantines else ''}, where it is part of a property's key;"
+                f" it has {len(self.app_id.encode())}: {self.app_id!r}"
             )
         taken = {self.location: "the sink's table"}
         for name, second in (("quarantine", self.quarantine), ("changelog_table", self.change_log)):
@@ -206,6 +203,17 @@ class SinkOptions(TableOptions):
     @property
     def storage_options(self) -> StorageOptions | None:
         return self.table.storage_options
+
+    @property
+    def quarantines(self) -> bool:
+        """Whether a row may be quarantined."""
+        return self.checks.quarantines or self.contract.quarantines
+
+    @property
+    def tables(self) -> list[PathTable | CatalogTable]:
+        """The table, and the second ones that are asked for."""
+        quarantine = self.quarantine if self.quarantines else None
+        return [it for it in (self.table, quarantine, self.change_log) if it is not None]
 
     @property
     def quarantine(self) -> PathTable | CatalogTable:
@@ -273,8 +281,7 @@ def unknown_option(what: str, name: str, known: Sequence[str], own: Iterable[typ
     """Return what to say of an option that is not known: the value that has it, or the nearest name. `own`:
     values that this surface alone takes.
     """
-    kinds = (*_ALL_KINDS, *own)
-    owners = {each.name: kind.__name__ for kind in kinds for each in fields(kind)}
+    owners = {each.name: kind.__name__ for kind in (*_ALL_KINDS, *own) for each in fields(kind)}
     likely = [each for each, owner in owners.items() if owner not in ("Clustering", "SchemaContract")]
     near = name if name in owners else nearest_name(name, [*known, *likely])
     if near in owners and near not in known:

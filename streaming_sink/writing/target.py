@@ -264,8 +264,8 @@ class Destination:
         try:
             table = self._options.table.open()
         except TableNotFoundError:
-            if isinstance(self._options.table, PathTable):
-                check_no_foreign_table(self._options.table.store())
+            for place in (each for each in self._options.tables if isinstance(each, PathTable)):
+                check_no_foreign_table(place.store())
             return None
         table.ensure_store_is_safe()
         _warn_about_ignored_properties(table.head.properties, table.head.schema)

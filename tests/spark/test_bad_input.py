@@ -19,7 +19,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 
 from planners import FileSizing
-from streaming_sink import Delete, IcebergSink, SchemaContract, Upsert, ingest
+from streaming_sink import Checks, Delete, IcebergSink, SchemaContract, Upsert, ingest
 from streaming_sink.errors import (
     CorruptTableError,
     SchemaMismatchError,
@@ -115,6 +115,19 @@ def test_a_table_of_another_writer_is_refused(spark, location, tmp_path):
     said = _refused(spark, location, spark.range(3), CorruptTableError)
     assert "another writer" in said
     assert location in said
+
+
+@pytest.mark.parametrize("second", ["quarantine", "changelog_table"])
+def test_other_files_at_a_second_table_are_refused_at_once(spark, location, tmp_path, second):
+    _rows(spark, (1, "a")).write.parquet(str(tmp_path / "plain"))
+    given = {second: str(tmp_path / "plain")}
+    if second == "quarantine":
+        sink = IcebergSink(location, app_id="app", checks=Checks({"id > 1": "quarantine"}, **given))
+    else:
+        sink = IcebergSink(location, Upsert(key=["id"], **given), app_id="app")
+    with pytest.raises(CorruptTableError, match="other Parquet files; nothing was written"):
+        sink(_rows(spark, (1, "a")), 0)
+    assert not Path(location).exists()
 
 
 def test_a_rename_based_table_of_another_writer_is_refused(spark, location, tmp_path):
