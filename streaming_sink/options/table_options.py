@@ -179,7 +179,7 @@ class SinkOptions(TableOptions):
             raise TypeError(f"on_report must be a function of one report, not {self.on_report!r}")
 
     def _check_names_in_a_catalog(self) -> None:
-        """Raise ValueError for an app_id that a catalog does not take, and a second table that is no other."""
+        """Raise ValueError for an app_id that no catalog takes, and a second table that is no other one."""
         most = _MOST_APP_ID_BYTES - (_BYTES_OF_A_MAIN_TABLE if self.quarantines else 0)
         if self.app_id is not None and len(self.app_id.encode()) > most:
             raise ValueError(

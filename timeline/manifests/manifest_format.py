@@ -37,6 +37,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from timeline.manifests.avro import AvroFormat
 from timeline.manifests.entries import REFERENCED_DATA_FILE, DeleteFile
+from timeline.stores.base import HeldOutput
 
 LIST_FORMAT = AvroFormat(MANIFEST_LIST_FILE_SCHEMAS[2], "manifest_file")
 
@@ -247,18 +248,10 @@ class WrittenBytes(OutputFile):
         return ReadBytes(self.location, self.data)
 
     def create(self, overwrite: bool = False) -> OutputStream:  # noqa: ARG002 - pyiceberg's signature
-        return _Buffer(self)
+        return HeldOutput(self._keep)
 
-
-class _Buffer(io.BytesIO):
-    def __init__(self, target: WrittenBytes) -> None:
-        super().__init__()
-        self._target = target
-
-    def close(self) -> None:
-        if not self.closed:
-            self._target.data = self.getvalue()
-        super().close()
+    def _keep(self, data: bytes) -> None:
+        self.data = data
 
 
 class ReadBytes(InputFile):
