@@ -64,7 +64,7 @@ class Clustering(Value):
     when_small_files: int | None
     given: Mapping[str, Any]
     """The options of a pass, as they were given."""
-    settings: Pass = field(compare=False)
+    settings: Pass = field(init=False, compare=False)
 
     def __init__(
         self,
@@ -72,8 +72,10 @@ class Clustering(Value):
         every_commits: int = _EVERY_COMMITS,
         run: str = "inline",
         when_small_files: int | None = None,
-        **options: Unpack[PassOptions],
+        given: Mapping[str, Any] | None = None,
+        **own: Unpack[PassOptions],
     ) -> None:
+        options: dict[str, Any] = {**(given or {}), **own}  # of another one, for `dataclasses.replace`
         check_names("Clustering", options, _OWN)
         if type(every_commits) is not int or every_commits < 1:
             raise ValueError(f"every_commits must be a whole number of at least 1: {every_commits!r}")

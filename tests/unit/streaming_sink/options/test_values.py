@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,8 @@ def test_a_list_and_a_tuple_of_columns_are_one_value() -> None:
     columns.append("odd")
     assert made == Clustering(sort_by=("id",))
     assert repr(made) == "Clustering(sort_by=['id'])"
+    assert replace(made, every_commits=9) == Clustering(sort_by=["id"], every_commits=9)
+    assert replace(made, sort_by=["day"]) == Clustering(sort_by=["day"])
     contracts = {"a": SchemaContract(mismatch="drop")}
     contract = SchemaContract(columns=contracts)
     contracts.clear()
