@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,7 +67,8 @@ def test_a_stream_waits_until_workers_have_landed_enough(
         if len(slept) == 3:
             land(tmp_path, zone, 0)
 
-    monkeypatch.setattr(backlog.time, "sleep", sleep)
+    # The module's name alone: other tests have left threads, which would spin on the clock of all.
+    monkeypatch.setattr(backlog, "time", SimpleNamespace(sleep=sleep))
     Backlog(zone).wait()
     assert len(slept) == 3
 
