@@ -89,6 +89,7 @@ def replay(
     from streaming_sink.options.table_options import TableOptions
     from streaming_sink.options.values.checks import Checks
     from streaming_sink.options.values.contract import SchemaContract
+    from streaming_sink.replaying.rebuilding import without
     from streaming_sink.replaying.replay import replay as replay_rows
 
     values = {name.strip(): text.strip() for name, text in (set or {}).items()}
@@ -99,7 +100,7 @@ def replay(
         table,
         where=where,
         set=values,
-        fix=(lambda rows: rows.drop(*drop)) if drop else None,
+        fix=(lambda rows: without(rows, drop)) if drop else None,
         options=TableOptions(
             contract=SchemaContract(mismatch="quarantine"),
             checks=Checks(dict.fromkeys(expect, "quarantine"), quarantine=elsewhere),

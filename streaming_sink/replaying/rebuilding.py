@@ -130,7 +130,8 @@ def assigned(
     table: iceberg.StructType,
 ) -> DataFrame:
     """Return rows with columns set to SQL expressions, all over the row as it came. A column that the rows
-    lack is added where the table has it. ValueError for what is no expression.
+    lack is added where the table has it, in the place of one whose name differs in case alone: expressions
+    mean that one by either name. ValueError for what is no expression.
     """
     columns = {field.name: field.field_type for field in table.fields}
     have = [name for name in rows.columns if name != REPLAYED]
@@ -141,9 +142,10 @@ def assigned(
         if isinstance(seen.select(value).schema.fields[0].dataType, spark.NullType):
             kind = rows.schema[name].dataType if name in have else spark_type(columns[name])
             new[name] = value.cast(kind)
-    kept = [new.get(name, sf.col(quoted(name))).alias(name) for name in rows.columns]
-    added = [value.alias(name) for name, value in new.items() if name not in rows.columns]
-    return seen.select(*kept, *added)
+    added = {name: value.alias(name) for name, value in new.items() if name not in rows.columns}
+    replaced = {name.lower() for name in added}
+    kept = [name for name in rows.columns if name.lower() not in replaced]
+    return seen.select(*(new.get(name, sf.col(quoted(name))).alias(name) for name in kept), *added.values())
 
 
 def _nulls(elsewhere: Mapping[str, spark.DataType], taken: Collection[str]) -> list[Column]:
@@ -191,8 +193,15 @@ def check_columns(values: Mapping[str, str], known: Collection[str]) -> None:
             raise unknown_name("column", name, sorted(known))
 
 
-def fixed(rows: DataFrame, fix: Fix) -> DataFrame:
-    """Return what `fix` made of rows. TypeError or ValueError where it lost the column `REPLAYED`."""
+def without(rows: DataFrame, names: Collection[str]) -> DataFrame:
+    """Return rows without columns of these very names: `DataFrame.drop` takes a name in any case."""
+    return rows.select([sf.col(quoted(name)) for name in rows.columns if name not in names])
+
+
+def fixed(rows: DataFrame, fix: Fix, values: Mapping[str, str]) -> DataFrame:
+    """Return what `fix` made of rows. TypeError or ValueError where it lost the column `REPLAYED`, or one
+    that `values` have set.
+    """
     repaired = fix(rows)
     if not isinstance(repaired, DataFrame):
         raise TypeError(f"fix must return a DataFrame, not {repaired!r}")
@@ -203,4 +212,9 @@ def fixed(rows: DataFrame, fix: Fix) -> DataFrame:
         )
     if not isinstance(repaired.schema[REPLAYED].dataType, spark.StringType):
         raise ValueError(f"fix must keep the column {REPLAYED} as it is, text")
+    if lost := [name for name in values if name in rows.columns and name not in repaired.columns]:
+        raise ValueError(
+            f"fix has lost what set says: {', '.join(lost)}. DataFrame.drop takes a name in any case; leave"
+            f" out of set what fix drops, or select the columns to keep: {', '.join(repaired.columns)}"
+        )
     return repaired

@@ -141,7 +141,7 @@ def _frames(
     frames = []
     for rows in parsed:
         frame = assigned(chosen(rows, where, kinds), values, kinds, table)
-        frames.append(frame if fix is None else fixed(frame, fix))
+        frames.append(frame if fix is None else fixed(frame, fix, values))
     return frames
 
 

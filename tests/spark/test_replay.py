@@ -221,6 +221,41 @@ def test_what_a_fix_leaves_out_stays_and_what_it_makes_of_a_row_is_one_replay(
     assert _waiting(location) == [0]
 
 
+def _land_an_id_in_another_case(spark: SparkSession, location: str) -> SchemaContract:
+    contract = SchemaContract(mismatch="quarantine")
+    _land(location, _orders(spark), schema=contract)
+    _land(location, spark.sql("SELECT 20L ID, 5d price"), 1, schema=contract)
+    assert _ids(location) == Counter(range(3, 10))
+    return contract
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_column_in_another_case_is_set_by_its_name_and_no_value_is_lost(
+    spark: SparkSession, location: str, drops: bool
+) -> None:
+    """A row of the first batch is replayed beside it, which spells the column as the table does."""
+    _land_an_id_in_another_case(spark, location)
+    dropped = ["--drop", "ID"] if drops else []
+    assert main(["replay", location, "--where", "true", "--set", "id = ID", *dropped]) == 0
+    assert _ids(location) == Counter([*range(10), 20])
+    assert replay(spark, location) == []
+
+
+def test_a_fix_that_drops_what_was_set_is_refused(spark: SparkSession, location: str) -> None:
+    contract = _land_an_id_in_another_case(spark, location)
+    with pytest.raises(
+        ValueError, match="fix has lost what set says: id. DataFrame.drop takes a name in any"
+    ):
+        replay(
+            spark,
+            location,
+            set={"id": "ID"},
+            fix=lambda rows: rows.drop("ID"),
+            options=replay_options(schema=contract),
+        )
+    assert _ids(location) == Counter(range(3, 10))
+
+
 def test_rows_of_several_schemas_are_a_commit_each(spark: SparkSession, location: str) -> None:
     _land(location, _orders(spark))
     older = _orders(spark, 10).withColumn("prize", sf.col("price"))
