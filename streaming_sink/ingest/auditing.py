@@ -117,7 +117,7 @@ def _imported(name: str) -> Callable[[StagedItem], object]:
             f"the zone's audit is the function {name}, which this process cannot import, so it lands nothing:"
             f" put its module on the path, or give BufferZone(audit=...) the function: {failure}"
         ) from failure
-    if not callable(found):
+    if not callable(found) or isinstance(found, type):  # what a class makes is no verdict
         raise ValueError(f"the zone's audit is no function: {name}")
     checked: Callable[[StagedItem], object] = found
     return checked

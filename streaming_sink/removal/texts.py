@@ -8,12 +8,16 @@ import re
 from base64 import b64decode
 from collections.abc import Mapping
 from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 
+from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 
 from streaming_sink.removal.wanted import WantedKeys, typed
 
+_MOST_DIGITS = 400
+"""Of a number that is written out; a double has 309 before its point at most."""
 _BEGINS_JSON = ("{", "[")
 _BEGINS_JSON_IN_BASE64 = ("e", "W")
 
@@ -35,8 +39,8 @@ class TextMatcher:
     def holds(self, text: str) -> bool:
         """Return whether a text holds a row of a wanted key."""
         try:
-            return self._is_in(json.loads(text))
-        except ValueError:
+            return self._is_in(_parse(text))
+        except (ValueError, RecursionError):  # which text that is nested deeply raises
             return self.may_hold(text)
 
     def may_hold(self, text: str) -> bool:
@@ -48,8 +52,8 @@ class TextMatcher:
         `row` has the values of its other columns of the key.
         """
         try:
-            found = json.loads(rescued)
-        except ValueError:
+            found = _parse(rescued)
+        except (ValueError, RecursionError):
             return False
         return isinstance(found, dict) and self._is_key({**found, **row})
 
@@ -65,23 +69,38 @@ class TextMatcher:
 
     def _is_key(self, found: Mapping[str, Any]) -> bool:
         named = {name.lower(): value for name, value in found.items()}
+        return any(self._are_wanted(named, in_base64) for in_base64 in (False, True))
+
+    def _are_wanted(self, named: Mapping[str, Any], in_base64: bool) -> bool:
+        """Return whether values by lower names are a wanted key. `in_base64`: bytes are spelled so, as the
+        sink does, and not in hexadecimal digits.
+        """
         values = []
         for lower, kind, name in self._kinds:
             given = named.get(lower)
             if given is None or isinstance(given, dict | list):
                 return False
+            is_bytes = isinstance(given, str) and isinstance(kind, iceberg.BinaryType | iceberg.FixedType)
             try:
-                values.append(typed(_spelled(given), kind, name))
+                text = b64decode(given, validate=True).hex() if is_bytes and in_base64 else _spelled(given)
+                values.append(typed(text, kind, name))
             except ValueError:
                 return False
         return tuple(values) in self._values
+
+
+def _parse(text: str) -> Any:
+    """Return the JSON that a text is. A float would change what a decimal has spelled. ValueError."""
+    return json.loads(text, parse_float=Decimal)
 
 
 def _spelled(value: Any) -> str:
     """Return a value of JSON as `typed` takes it: a whole number may be spelled with a fraction of zeros."""
     if isinstance(value, bool):
         return str(value).lower()
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    if not isinstance(value, Decimal) or abs(value.adjusted()) > _MOST_DIGITS:
+        return str(value)
+    return str(int(value)) if value == value.to_integral_value() else f"{value:f}"
 
 
 def _json_in(text: str) -> str | None:

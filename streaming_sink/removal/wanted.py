@@ -20,6 +20,7 @@ from streaming_sink.table.arrow_types import arrow_schema
 from timeline.errors import SchemaMismatchError
 
 _WHOLE = re.compile("[+-]?[0-9]+")
+_FINER = re.compile(r"\.[0-9]{7}")
 _DECIMAL = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 
 
@@ -111,6 +112,10 @@ def typed(text: str, kind: iceberg.IcebergType, name: str) -> Any:
             return _whole(text, kind)  # pyiceberg's would cut off a fraction, and another key would go
         if isinstance(kind, iceberg.DecimalType):
             return _scaled(text, kind)
+        if isinstance(kind, iceberg.TimestamptzType):
+            text = re.sub("[Zz]$", "+00:00", text)
+        if isinstance(kind, iceberg.TimeType) and _FINER.search(text):
+            raise ValueError(text)  # as above
         return literal(text).to(kind).value
     except (ValueError, TypeError, ArithmeticError):
         raise ValueError(f"column {name} is of type {kind} and cannot hold {text!r}") from None

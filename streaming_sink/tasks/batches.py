@@ -39,7 +39,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, match: Match = match_name)
     for target in schema:
         index = given.get(match(target))
         if index is None:
-            column = pa.nulls(batch.num_rows, target.type)
+            column = _nulls(batch.num_rows, target.type)
         else:
             column = _conform_array(batch.column(index), target, match)
         _require_values(column, target)
@@ -92,7 +92,7 @@ def _conform_array(array: pa.Array, target: pa.Field, match: Match) -> pa.Array:
     wanted = target.type
     if not len(array) or pa.types.is_null(array.type):
         # Spark sends an empty nested array without the offset that Arrow wants, and reading it would crash.
-        return pa.nulls(len(array), wanted)
+        return _nulls(len(array), wanted)
     if not any(is_kind(array.type) for is_kind in _kinds_for(wanted)):
         raise RowsDoNotFitError(f"{array.type} does not fit the table's column {target.name} of {wanted}")
     if pa.types.is_struct(wanted):
@@ -101,10 +101,12 @@ def _conform_array(array: pa.Array, target: pa.Field, match: Match) -> pa.Array:
         if not pa.types.is_list(array.type):  # of a fixed size, or with long offsets
             array = array.cast(pa.list_(array.type.value_field))
         values = _conform_array(array.values, wanted.value_field, match)
+        _require_elements(array, values, wanted.value_field, target)
         return pa.ListArray.from_arrays(_offsets(array), values, type=wanted, mask=_null_mask(array))
     if pa.types.is_map(wanted):
         keys = _conform_array(array.keys, wanted.key_field, match)
         items = _conform_array(array.items, wanted.item_field, match)
+        _require_elements(array, items, wanted.item_field, target)
         return pa.MapArray.from_arrays(_offsets(array), keys, items, type=wanted, mask=_null_mask(array))
     if array.type == wanted:
         return array
@@ -138,9 +140,7 @@ def _conform_struct(array: pa.Array, wanted: pa.StructType, match: Match) -> pa.
     for field in fields:
         index = given.get(match(field))
         column = (
-            pa.nulls(len(array), field.type)
-            if index is None
-            else _conform_array(children[index], field, match)
+            _nulls(len(array), field.type) if index is None else _conform_array(children[index], field, match)
         )
         if not field.nullable and len(column) - column.null_count < present:
             raise RowsDoNotFitError(f"column is required by the table but holds nulls: {field.name}")
@@ -148,24 +148,51 @@ def _conform_struct(array: pa.Array, wanted: pa.StructType, match: Match) -> pa.
     return pa.StructArray.from_arrays(columns, fields=fields, mask=_null_mask(array))
 
 
+def _require_elements(array: pa.Array, values: pa.Array, element: pa.Field, target: pa.Field) -> None:
+    """Raise RowsDoNotFitError for a null in a list or map that is there, where the table's has none: what is
+    written for it would be a value.
+    """
+    if element.nullable or not values.null_count:
+        return
+    # Of what nulls among the lists have behind them nothing is written.
+    absent = pa.ListArray.from_arrays(_offsets(array), values.is_null(), mask=_null_mask(array)).flatten()
+    if pc.any(absent).as_py():
+        raise RowsDoNotFitError(f"a value is required by the table but is null: {target.name}.{element.name}")
+
+
+def _nulls(count: int, kind: pa.DataType) -> pa.Array:
+    """Return nulls, with values in the required fields of structs, as `_without_nulls`."""
+    if not count or not pa.types.is_struct(kind):
+        return pa.nulls(count, kind)
+    fields = list(kind)
+    inside = [(_nulls(count, field.type), field) for field in fields]
+    columns = [column if field.nullable else _without_nulls(column) for column, field in inside]
+    return pa.StructArray.from_arrays(columns, fields=fields, mask=pa.repeat(True, count))
+
+
 def _without_nulls(column: pa.Array) -> pa.Array:
     """Return a required field with a value where its struct is null: no file has it, but pyarrow writes none
     that is null there.
     """
+    kind = column.type
     if not column.null_count:
         return column
     if isinstance(column, pa.ExtensionArray):
-        return pa.ExtensionArray.from_storage(column.type, _without_nulls(column.storage))
+        return pa.ExtensionArray.from_storage(kind, _without_nulls(column.storage))
+    if pa.types.is_struct(kind):
+        inside = [(column.field(place), field) for place, field in enumerate(kind)]
+        columns = [each if field.nullable else _without_nulls(each) for each, field in inside]
+        return pa.StructArray.from_arrays(columns, fields=list(kind))
+    if pa.types.is_map(kind):
+        return pa.MapArray.from_arrays(_offsets(column), column.keys, column.items, type=kind)
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(_offsets(column), column.values, type=kind)
     places = pc.if_else(column.is_null(), len(column), pa.array(range(len(column)), pa.int64()))
     return pa.concat_arrays([column, pa.array([_blank(column.type)], column.type)]).take(places)
 
 
 def _blank(kind: pa.DataType) -> Any:
-    """Return some value of a type."""
-    if pa.types.is_struct(kind):
-        return {field.name: _blank(field.type) for field in kind}
-    if pa.types.is_nested(kind):
-        return []
+    """Return some value of a type that is not nested."""
     if pa.types.is_fixed_size_binary(kind):
         return bytes(kind.byte_width)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -185,6 +212,10 @@ def _offsets(array: pa.Array) -> pa.Array:
 
 
 def _uuids(array: pa.Array, wanted: pa.BaseExtensionType) -> pa.Array:
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_string_view(array.type):
+        array = array.cast(pa.string())
     if isinstance(array.type, pa.BaseExtensionType):
         storage = array.storage
     elif pa.types.is_string(array.type) or pa.types.is_large_string(array.type):

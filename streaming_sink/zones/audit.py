@@ -95,7 +95,9 @@ class Audit(Value):
         given = self.function
         if given is None or isinstance(given, str):
             return given
-        return f"{given.__module__}:{getattr(given, '__qualname__', type(given).__qualname__)}"
+        # Of an object that is called, its class would be no audit: another process is to find nothing.
+        name = getattr(given, "__qualname__", f"{type(given).__qualname__}()")
+        return f"{given.__module__}:{name}"
 
 
 def audit_option(given: bool | Audit | Callable[[StagedItem], object] | None) -> Audit | None:

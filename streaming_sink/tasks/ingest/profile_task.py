@@ -34,6 +34,8 @@ from streaming_sink.tasks.row_groups.conditions import may_be_asked
 from streaming_sink.tasks.row_groups.footer import FooterError, read_row_groups
 from streaming_sink.tasks.spark_task import start_task_without_rows
 
+_LEAST_PAGE_BYTES = 8
+_MOST_ROWS_OF_A_PAGE = 2**31
 _Parts = tuple[tuple[PartitionKey, int], ...]
 
 
@@ -143,6 +145,7 @@ def _profile_one(
         footer = open_parquet(data)
         with reading_errors():
             layout = layouts.of(footer, stated)
+            _check_rows(footer.metadata, file.bytes)
             count, size = footer.metadata.num_rows, max(1, file.bytes - footer.metadata.serialized_size)
             parts = _parts_of(job, footer, layout, data)
             rewritten = _why_rewritten(job, file, footer, data, len(parts), layout.stated)
@@ -153,6 +156,14 @@ def _profile_one(
                 and groups.may_copy(footer, file.bytes)
             )
             return layout.columns, SourceProfile(number, 0, count, parts, size, rewritten, copied)
+
+
+def _check_rows(footer: pq.FileMetaData, size: int) -> None:
+    """Raise SourceFileError for a footer that states rows which its file cannot have: plans would."""
+    rows = footer.num_rows
+    groups = sum(footer.row_group(place).num_rows for place in range(footer.num_row_groups))
+    if rows != groups or not 0 <= rows <= size // _LEAST_PAGE_BYTES * _MOST_ROWS_OF_A_PAGE:
+        raise SourceFileError(f"its footer states {rows:,} rows, and {groups:,} in row groups; write it anew")
 
 
 def _why_rewritten(
@@ -167,7 +178,7 @@ def _why_rewritten(
         return "it is not of a size that is registered"
     if is_hybrid(footer.metadata.metadata):
         return "its dates and times are of the hybrid calendar"
-    if not _may_be_asked(data):
+    if not _may_be_asked(job, data):
         return "the statistics of a column are not of its type"
     own = set(footer.schema_arrow.names)
     given = (name for name in stated if name in job.schema.names)
@@ -179,11 +190,11 @@ def _why_rewritten(
     return why_rewritten(described, table_columns(job.schema), job.registers)
 
 
-def _may_be_asked(data: pa.NativeFile) -> bool:
+def _may_be_asked(job: ProfileJob, data: pa.NativeFile) -> bool:
     try:
         return may_be_asked(read_row_groups(cast(BinaryIO, data)).footer)
     except FooterError:
-        return True  # of what is not understood there, such as encryption
+        return not job.careful  # of what is not understood there, such as encryption
 
 
 def _parts_of(job: ProfileJob, footer: pq.ParquetFile, layout: Layout, data: pa.NativeFile) -> _Parts:
@@ -191,7 +202,7 @@ def _parts_of(job: ProfileJob, footer: pq.ParquetFile, layout: Layout, data: pa.
     count = footer.metadata.num_rows
     if not job.partition_by or job.schema is None or not count:
         return (((), count),) if count else ()
-    key = layout.key(footer) if not job.careful or _may_be_asked(data) else None
+    key = layout.key(footer) if not job.careful or _may_be_asked(job, data) else None
     if key is not None:
         return ((key, count),)
     wanted = [".".join(field.source) for field in job.partition_by if field.source]

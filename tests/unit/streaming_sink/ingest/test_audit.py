@@ -286,3 +286,19 @@ def test_an_operator_is_told_what_cannot_be(tmp_path: Path) -> None:
     empty.announce(zone.find([])[0])
     with pytest.raises(ValueError, match="has no work item 0"):
         deciding.discard(empty, 0)
+
+
+class Limits:
+    """An audit that is called, and has no name that another process could import."""
+
+    def __call__(self, item: ingest.StagedItem) -> object:
+        raise ValueError("too many rows")
+
+
+def test_an_object_that_audits_is_imported_by_no_other_process(tmp_path: Path) -> None:
+    """Its class would be found in its place, and makes of every item an object, which is not False."""
+    assert auditor_of(zone_at(tmp_path, audit=Limits()))
+    with pytest.raises(ValueError, match=r"is the function .*:Limits\(\), which this process cannot import"):
+        auditor_of(zone_at(tmp_path))
+    with pytest.raises(ValueError, match="the zone's audit is no function"):
+        auditor_of(zone_at(tmp_path, audit=ingest.Audit(function=f"{__name__}:Limits")))

@@ -490,6 +490,40 @@ def test_a_careful_profile_rejects_a_file_whose_statistics_end_the_process(
     assert [it.parts for it in results if isinstance(it, SourceProfile)] == [(((1,), 10),)]
 
 
+def of_a_wrong_length_beside_what_is_not_known(meta: Any) -> None:
+    of_a_wrong_length(meta)
+    meta[23] = Field(I64, 1)
+
+
+def test_a_footer_that_is_not_understood_is_asked_for_no_statistics_with_care(tmp_path: Path) -> None:
+    schema = pa.schema([field("id", pa.int64(), 1)])
+    path = lying(
+        write(tmp_path / "a.parquet", pa.table({"id": [7] * 10})), of_a_wrong_length_beside_what_is_not_known
+    )
+    found, _ = SOURCES.find([str(path)], 0)
+    by = (PartitionSource("id", ("id",), "identity"),)
+    results = profile(ProfileJob(SOURCES, tuple(enumerate(found)), schema, by, careful=True))
+    assert [it.reason for it in results if isinstance(it, SourceRejected)]
+
+
+@pytest.mark.parametrize("stated", [-1, 10**12, 2**62])
+def test_a_file_that_states_rows_which_it_cannot_have_is_rejected(tmp_path: Path, stated: int) -> None:
+    """A plan for them would have as many files."""
+    path = write(tmp_path / "a.parquet", pa.table({"id": [7] * 10}))
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    footer, _ = decode_struct(data[-8 - length : -8])
+    footer[3] = footer[4].value.items[0][3] = Field(I64, stated)
+    spoiled = encode_struct(footer)
+    path.write_bytes(data[: -8 - length] + spoiled + struct.pack("<I", len(spoiled)) + b"PAR1")
+    found, _ = SOURCES.find([str(path)], 0)
+    results = profile(
+        ProfileJob(SOURCES, tuple(enumerate(found)), pa.schema([field("id", pa.int64(), 1)]), ())
+    )
+    [rejected] = results
+    assert isinstance(rejected, SourceRejected)
+
+
 @pytest.mark.parametrize("stated", [None, 99])
 def test_a_footer_that_states_a_row_less_changes_no_row_of_another_file(
     tmp_path: Path, stated: int | None

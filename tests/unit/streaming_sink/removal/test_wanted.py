@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from contextlib import suppress
 from decimal import Decimal
 from itertools import count
 from typing import Any
@@ -16,8 +17,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from streaming_sink.removal.matching import matcher_of
+from streaming_sink.removal.texts import TextMatcher
 from streaming_sink.removal.wanted import WantedKeys
 from streaming_sink.table.arrow_types import arrow_schema
+from streaming_sink.tasks.rows.row_json import rows_as_json
 from tests.unit.streaming_sink.removal.people import write_rows
 from timeline.stores import MemoryStore
 from timeline.table import Table
@@ -118,3 +121,46 @@ def test_a_key_may_be_given_alone_and_is_a_mapping() -> None:
     assert WantedKeys.of({"a": 1, "b": "x"}) == WantedKeys.of([{"a": 1, "b": "x"}])
     with pytest.raises(TypeError, match=r'a key maps columns to values, such as {"user_id": 42}, not 42'):
         WantedKeys.of([42])  # type: ignore[list-item]
+
+
+_QUARANTINED = {
+    **{name: (kind, max(it for it in given if it is not None)) for name, (kind, given, _) in TYPES.items()},
+    "long decimal": (iceberg.DecimalType(20, 2), Decimal("123456789012345678.25")),
+    "small decimal": (iceberg.DecimalType(10, 8), Decimal("0.00000001")),
+}
+
+
+@pytest.mark.parametrize("name", _QUARANTINED)
+def test_a_row_that_the_sink_has_quarantined_is_found_by_its_key(name: str) -> None:
+    kind, value = _QUARANTINED[name]
+    schema = Schema(NestedField(1, "k", kind, required=False))
+    arrow = pa.binary() if name == "fixed" else arrow_schema(schema).field("k").type  # as Spark sends it
+    rows = pa.RecordBatch.from_arrays([pa.array([value], arrow)], ["k"])
+    (text,), _ = rows_as_json(rows)
+    assert TextMatcher(WantedKeys.of({"k": value}), schema).holds(text)
+    others = {"k": 7} if name != "boolean" else {"k": not value}
+    with suppress(ValueError):  # of a type that has no 7
+        assert not TextMatcher(WantedKeys.of(others), schema).holds(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 5000, '{"v": ' * 400 + "1" + "}" * 400, '{"v": "' + "[" * 5000 + '"}']
+)
+def test_text_that_is_nested_deeply_ends_no_search(text: str) -> None:
+    schema = Schema(NestedField(1, "k", iceberg.LongType(), required=False))
+    assert not TextMatcher(WantedKeys.of({"k": 42}), schema).holds(text)
+    assert TextMatcher(WantedKeys.of({"k": 42}), schema).holds(text + " 42 ")
+
+
+def test_a_number_with_a_huge_exponent_is_not_written_out() -> None:
+    schema = Schema(NestedField(1, "k", iceberg.DecimalType(9, 2), required=False))
+    assert not TextMatcher(WantedKeys.of({"k": 42}), schema).holds('{"k": 1e999999999}')
+
+
+def test_a_time_in_zulu_is_one_in_utc_and_a_finer_one_is_refused() -> None:
+    schema = Schema(NestedField(1, "k", iceberg.TimestamptzType(), required=False))
+    zulu, other = (WantedKeys.of({"k": f"2026-01-02T03:04:05{it}"}).values(schema) for it in ("Z", "+00:00"))
+    assert zulu == other
+    clock = Schema(NestedField(1, "k", iceberg.TimeType(), required=False))
+    with pytest.raises(ValueError, match=r"cannot hold '12:00:00\.1234567'"):
+        WantedKeys.of({"k": "12:00:00.1234567"}).values(clock)

@@ -181,3 +181,63 @@ def test_text_that_is_not_valid_utf8_does_not_fit_at_any_depth(column):
         conform_valid(batch, schema)
     assert conform_valid(batch.slice(0, 0), schema).num_rows == 0
     assert conform(batch, schema).num_rows == len(column), "rows of data files are taken as they are"
+
+
+_ID = UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")
+_STRUCT = pa.struct([_field("x", pa.int32(), 3, False)])
+_PAIRS = pa.array([[("a", None), ("b", [1])]], pa.map_(pa.string(), pa.list_(pa.int32())))
+
+
+@pytest.mark.parametrize(
+    ("element", "given"),
+    [
+        (_STRUCT, pa.array([[{"x": 5}, None]])),
+        (pa.int32(), pa.array([[1, None]])),
+        (pa.list_(pa.int32()), pa.array([[None]], pa.list_(pa.list_(pa.int32())))),
+        (pa.list_(pa.int32()), _PAIRS),
+    ],
+    ids=str,
+)
+def test_a_null_among_required_elements_does_not_fit_and_behind_a_null_list_it_does(element, given):
+    """It would be written as a value."""
+    required = pa.field("value", element, nullable=False)
+    is_map = pa.types.is_map(given.type)
+    schema = pa.schema([pa.field("l", pa.map_(pa.string(), required) if is_map else pa.list_(required))])
+    with pytest.raises(RowsDoNotFitError, match=r"a value is required by the table but is null: l\."):
+        conform(pa.RecordBatch.from_arrays([given], ["l"]), schema)
+    inside = (given.keys, given.items) if is_map else (given.values,)
+    hidden = type(given).from_arrays(given.offsets, *inside, mask=pa.array([True]))
+    assert conform(pa.RecordBatch.from_arrays([hidden], ["l"]), schema)["l"].to_pylist() == [None]
+
+
+@pytest.mark.parametrize("given", [{"id": [1, 2]}, {"id": [1, 2], "s": pa.nulls(2)}])
+@pytest.mark.parametrize("inside", [pa.int32(), pa.list_(pa.uuid()), pa.struct([("u", pa.uuid())])])
+def test_an_optional_struct_that_is_missing_is_written_as_null_whatever_it_requires(given, inside):
+    kind = pa.struct([pa.field("x", inside, nullable=False)])
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("s", kind)])
+    rows = pa.Table.from_batches([conform(pa.RecordBatch.from_pydict(given), schema)])
+    out = io.BytesIO()
+    pq.write_table(rows, out)
+    assert pq.read_table(out)["s"].to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize("inside", [pa.list_(pa.uuid()), pa.struct([("u", pa.uuid())])])
+def test_a_required_field_with_uuids_in_it_is_written_beside_null_structs(inside):
+    kind = pa.struct([pa.field("x", inside, nullable=False)])
+    one = _ID.bytes
+    value = [one] if pa.types.is_list(inside) else {"u": one}
+    plain = pa.list_(pa.binary(16)) if pa.types.is_list(inside) else pa.struct([("u", pa.binary(16))])
+    given = pa.array([{"x": value}, None], pa.struct([("x", plain)]))
+    rows = conform(pa.RecordBatch.from_pydict({"s": given}), pa.schema([pa.field("s", kind)]))
+    out = io.BytesIO()
+    pq.write_table(pa.Table.from_batches([rows]), out)
+    assert pq.read_table(out)["s"].null_count == 1
+
+
+def test_text_of_a_dictionary_or_a_view_becomes_a_uuid_as_other_text_does():
+    schema = pa.schema([pa.field("u", pa.uuid())])
+    text = pa.array([str(_ID), None])
+    for given in (text.dictionary_encode(), text.cast(pa.string_view())):
+        assert conform(pa.RecordBatch.from_pydict({"u": given}), schema)["u"].to_pylist() == [_ID, None]
+    with pytest.raises(RowsDoNotFitError, match="does not spell a uuid"):
+        conform(pa.RecordBatch.from_pydict({"u": pa.array(["0123456789abcdef"]).dictionary_encode()}), schema)

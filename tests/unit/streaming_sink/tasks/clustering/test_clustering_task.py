@@ -208,8 +208,10 @@ def test_other_rows_than_were_given_are_caught_and_leave_nothing_behind(change, 
 def test_files_that_are_joined_keep_their_row_groups_where_a_file_has_all_rows_of_an_input(
     rows_per_file, groups
 ):
-    store, given_rows = MemoryStore("memory://t"), [random_rows(100, seed) for seed in range(3)]
-    job = group_job(store, given_rows, strategy="bin_pack", rows_per_file=rows_per_file)
+    store = MemoryStore("memory://t")
+    given_rows = [random_rows(100, seed).drop_columns(["tags"]) for seed in range(3)]  # lists are decoded
+    schema = given_rows[0].schema
+    job = group_job(store, given_rows, strategy="bin_pack", rows_per_file=rows_per_file, schema=schema)
     copying = replace(job.worker, parquet=replace(job.worker.parquet, copied_from_bytes=1))
     result, tables = written(replace(job, worker=copying))
     assert multiset(tables) == multiset([pa.Table.from_batches([each]) for each in given_rows])
