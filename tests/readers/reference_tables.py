@@ -120,6 +120,10 @@ _EDGE: dict[str, Any] = {
 }
 
 
+LISTS = ("a_list", "a_map", "a_list_of_structs", "a_map_of_lists")
+"""The columns with several values a row, of whose files no row group is copied."""
+
+
 def every_type(without: Sequence[str] = ()) -> Schema:
     """Return a schema with a nullable column of every Iceberg v2 type."""
     kept = [(name, kind) for name, kind in _TYPES.items() if name not in without]

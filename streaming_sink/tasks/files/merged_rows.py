@@ -116,8 +116,6 @@ class MergedRows:
         except FooterError:
             return None  # what can be read of it at all, pyarrow reads
         layout = self._layout_of_files()
-        if any(column.repeated for column in layout.columns):
-            return None  # damaged levels would shift the rows of the next row group, and no header shows it
         if why_none_is_copied(stored.footer, layout) or not self._is_as_stated(given, file, stored):
             return None
         return stored

@@ -85,6 +85,9 @@ def is_tested(created_by: str) -> bool:
 def why_none_is_copied(footer: Footer, layout: FileLayout) -> str:
     """Return why no row group of the file can be copied, "" where some may be."""
     wanted = layout.footer
+    if any(column.repeated for column in layout.columns):
+        # No header shows that levels are damaged, and a list more is read as one of the next row group.
+        return "it has lists or maps"
     if not is_tested(footer.created_by):
         return "its writer's statistics were not tested"
     if footer.column_orders != wanted.column_orders:
