@@ -27,9 +27,9 @@ def expire_snapshots(
     A sink does this by itself; a call helps after the policy became stricter, and `dry_run=True` lists what a
     call would delete. No snapshot expires before 100 later versions exist, and no file is deleted before 100
     more and the grace period; in a catalog these are commits of any engine, and a table that another engine
-    has made needs one of the arguments. TypeError or ValueError for what is no number
-    or span of time, TableNotFoundError if there is no table, UnsupportedTableError where nothing may expire,
-    else the errors of a batch.
+    has made needs one of the arguments. TypeError or ValueError for what is no number or span of time,
+    TableNotFoundError if there is no table, UnsupportedTableError where nothing may expire, else the errors
+    of a batch.
     """
     return expiry.expire_snapshots(
         as_table(table).open(),

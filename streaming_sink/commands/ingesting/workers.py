@@ -142,7 +142,8 @@ def run(zone: BufferZone, available_now: bool, patience_seconds: float) -> int:
         patience_seconds=patience_seconds,
         on_landed=landed.add,
     )
-    return landed.end(zone)
+    found = landed.end(zone)
+    return max(found, _say_stopped(zone)) if available_now else found
 
 
 @dataclass
@@ -163,18 +164,28 @@ class _Sum:
             self.rows += item.rows
 
     def end(self, zone: BufferZone) -> int:
-        """Say the sums, and what is left to people; return FINDINGS where there is such."""
-        from streaming_sink.zones.status import status as status_of
-
+        """Say the sums; return FINDINGS where files were rejected."""
         landed = f"{count_text(self.files, 'file')}, {count_text(self.rows, 'row')}"
         say(f"{count_text(self.items, 'work item')} landed here: {landed}")
-        if self.rejected:
-            where = f"streaming-sink ingest ledger {zone.store.location}"
-            say(f"{count_text(self.rejected, 'file')} rejected; why: {where}")
-        if stopped := sum(1 for item in status_of(zone).open_items if item.reason):
-            where = f"streaming-sink ingest status {zone.store.location}"
-            say(f"{count_text(stopped, 'work item')} set apart or held; why: {where}")
-        return FINDINGS if self.rejected or stopped else DONE
+        if not self.rejected:
+            return DONE
+        where = f"streaming-sink ingest ledger {zone.store.location}"
+        say(f"{count_text(self.rejected, 'file')} rejected; why: {where}")
+        return FINDINGS
+
+
+def _say_stopped(zone: BufferZone) -> int:
+    """Say how many work items wait for people; return FINDINGS where there are such. A worker looks for none:
+    there are many of them, and each would ask for all of the zone.
+    """
+    from streaming_sink.zones.status import status
+
+    stopped = sum(1 for item in status(zone).open_items if item.reason)
+    if not stopped:
+        return DONE
+    where = f"streaming-sink ingest status {zone.store.location}"
+    say(f"{count_text(stopped, 'work item')} set apart or held; why: {where}")
+    return FINDINGS
 
 
 def _session() -> SparkSession:
