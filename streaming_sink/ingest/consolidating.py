@@ -29,7 +29,7 @@ from streaming_sink.spark.jobs import Task, parallelism
 from streaming_sink.table.file_jobs import file_job
 from streaming_sink.table.planned_files import small_files
 from streaming_sink.tasks.ingest.consolidation_task import ConsolidationTask, Share
-from streaming_sink.tasks.ingest.profile_task import SourceProfile, SourceRejected
+from streaming_sink.tasks.ingest.profile_task import SourceMisstated, SourceProfile, SourceRejected
 from streaming_sink.tasks.ingest.sources import Sources
 from streaming_sink.tasks.job import FileIds, TaskBuckets, WorkerJob
 from streaming_sink.tasks.results import delete_files
@@ -72,11 +72,12 @@ class Consolidating:
                 plan = self._plan(parts, fitted)
             with steps("write"):
                 ids = file_ids(fitted, transaction)
-                result, damaged = self._write(parts, fitted, plan, ids)
-            if not damaged:
+                result, unfit = self._write(parts, fitted, plan, ids)
+            if not unfit:
                 allow_references(target.table, (file.path for file in result.new))
                 return Written(fitted, Planned(plan.plan, None, "files"), ids, result)
-            profiled.reject(work, damaged)
+            profiled.rewrite(work, [each for each in unfit if isinstance(each, SourceMisstated)])
+            profiled.reject(work, [each for each in unfit if isinstance(each, SourceRejected)])
         return nothing_written(parts.options, fitted, transaction)
 
     def learn(self, written: Written, steps: Steps) -> None:
@@ -106,8 +107,8 @@ class Consolidating:
 
     def _write(
         self, parts: SinkParts, fitted: FittedItem, plan: ConsolidationPlan, ids: FileIds
-    ) -> tuple[WriteResult, list[SourceRejected]]:
-        """Return what was written, and which files are damaged: then nothing was."""
+    ) -> tuple[WriteResult, list[SourceRejected | SourceMisstated]]:
+        """Return what was written, and which files do not land as it was planned: then nothing was."""
         item, profiles = fitted.work.item, fitted.profiled.profiles
         job = file_job(parts.destination.store, fitted.target, ids, parts.options.sizing.max_file_bytes)
         rows = {profile.number: profile.rows for profile in profiles}
@@ -127,11 +128,11 @@ class Consolidating:
         tasks += register_tasks(job, self.sources, registered, parallelism(self.session))
         name = f"{parts.options.location}: work item {item.number}"
         results = [each for task in run_tasks(self.session, name, tasks) for each in task]
-        damaged = [each for each in results if isinstance(each, SourceRejected)]
+        unfit = [each for each in results if isinstance(each, SourceRejected | SourceMisstated)]
         written = WriteResult.of(results)
-        if damaged:
+        if unfit:
             _delete(parts.destination.store, written)
-        return written, damaged
+        return written, unfit
 
 
 def _delete(store: Store, result: WriteResult) -> None:

@@ -27,6 +27,7 @@ from streaming_sink.tasks.ingest.profile_task import (
     ProfileJob,
     ProfileTask,
     SourceColumns,
+    SourceMisstated,
     SourceProfile,
     SourceRejected,
 )
@@ -105,6 +106,13 @@ class Profiled:
         """Leave out files of the item that cannot land."""
         work.reject(refused)
         self.profiles = [each for each in self.profiles if each.number not in work.rejected]
+
+    def rewrite(self, work: Work, misstated: Iterable[SourceMisstated]) -> None:
+        """Have files of the item consolidated that would have been registered."""
+        why = {each.number: each.reason for each in misstated}
+        for number, reason in why.items():
+            _LOG.warning("%s is not registered, but consolidated: %s", work.item.files[number].path, reason)
+        self.profiles = [replace(it, rewritten=why.get(it.number, it.rewritten)) for it in self.profiles]
 
 
 class Profiling:

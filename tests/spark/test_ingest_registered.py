@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table import StaticTable
 
 import streaming_sink
 from planners import All, FileSizing
 from streaming_sink import ingest
 from streaming_sink.clustering import service
+from streaming_sink.tasks.row_groups.compact import BINARY, Field
 from streaming_sink.zones.landed import landed_in
 from tests.sinks import flat_zone
 from tests.spark.source_files import Row, files_in, rows_from, rows_in, write_parquet
-from tests.spark.streams import head_of
+from tests.spark.streams import head_of, metadata_file
+from tests.unit.streaming_sink.ingest.lying_footers import lying
 from timeline.diagnosis import doctor
 from timeline.properties import COPIED_FROM_BYTES
 
@@ -59,6 +63,30 @@ def test_large_files_of_one_partition_keep_their_bytes(spark: SparkSession, tmp_
     assert rows_in(str(table)) == rows
     assert files_in(str(table)) == ["mon", "mon", "tue", "tue"]
     assert doctor(str(table)).findings == ()
+
+
+def test_a_file_whose_footer_bounds_its_rows_wrongly_is_consolidated(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A filter by such a bound passes over a row."""
+
+    def change(meta: Any) -> None:
+        if meta[3].value.items == [b"id"]:
+            for number in (1, 5):
+                meta[12].value[number] = Field(BINARY, struct.pack("<q", 2_998))
+
+    zone = zone_at(tmp_path, by_reference=True)
+    path = tmp_path / "drop" / "0.parquet"
+    write_parquet(path, rows := rows_from(0, 3_000, ["mon"]))
+    lying(path, change)
+    zone.push(f"{tmp_path}/drop/")
+    (landed,) = ingest.run(spark, zone, available_now=True)
+    assert (landed.files_in, landed.registered, landed.rejected) == (1, 0, {})
+    assert "id states values from 0 to 2998, and has 0 to 2999" in caplog.text
+    location = str(tmp_path / "table")
+    assert rows_in(location) == rows
+    read = StaticTable.from_metadata(str(metadata_file(location)))
+    assert read.scan("id = 2999").to_arrow().num_rows == 1
 
 
 def test_files_by_reference_are_read_where_they_are_and_never_deleted(

@@ -96,6 +96,14 @@ class SourceRejected:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class SourceMisstated:
+    """One file that cannot be registered, since its footer states other values than its rows have."""
+
+    number: int
+    reason: str
+
+
 class ProfileTask:
     """The function that Spark runs for some of the files of a work item."""
 

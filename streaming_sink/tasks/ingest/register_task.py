@@ -18,7 +18,7 @@ from streaming_sink.tasks.files.data_file_reader import READ_ROWS
 from streaming_sink.tasks.files.data_file_writer import split_offsets
 from streaming_sink.tasks.files.data_paths import new_data_path
 from streaming_sink.tasks.files.metrics import column_metrics, nan_counts
-from streaming_sink.tasks.ingest.profile_task import SourceRejected
+from streaming_sink.tasks.ingest.profile_task import SourceMisstated, SourceRejected
 from streaming_sink.tasks.ingest.reading import (
     SourceFileError,
     check_unchanged,
@@ -27,6 +27,7 @@ from streaming_sink.tasks.ingest.reading import (
     reading_errors,
 )
 from streaming_sink.tasks.ingest.sources import Sources, folder_of, identity_of_bytes
+from streaming_sink.tasks.ingest.stated_values import GroupValues
 from streaming_sink.tasks.job import WorkerJob
 from streaming_sink.tasks.leaves import Leaf, leaves
 from streaming_sink.tasks.partitioning import split
@@ -65,22 +66,29 @@ class RegisterTask:
 
 def register(
     job: WorkerJob, sources: Sources, files: Iterable[SourceToRegister], attempt: int
-) -> list[TaskResult | SourceRejected]:
+) -> list[TaskResult | SourceRejected | SourceMisstated]:
     """Copy each file that does not stay to a closed, durable data file, and return the registered files.
 
     The rows of a file are read once, and written nowhere: a file with damaged pages, text that is not UTF-8,
-    or other rows than its footer states is no file of a table, and is returned as rejected.
+    or other rows than its footer states is no file of a table, and is returned as rejected; one whose footer
+    states other values than its rows have, so that queries would pass over these, as misstated.
     """
     started, rows = time.perf_counter(), 0
     columns = leaves(job.schema)
-    results: list[TaskResult | SourceRejected] = []
+    results: list[TaskResult | SourceRejected | SourceMisstated] = []
     for source in files:
         try:
             results.append(_register(job, columns, sources, source, attempt))
             rows += source.rows
         except SourceFileError as failure:
             results.append(SourceRejected(source.number, str(failure)))
+        except _MisstatedError as failure:
+            results.append(SourceMisstated(source.number, str(failure)))
     return [*results, TaskReport(0, attempt, rows, time.perf_counter() - started, 0.0)]
+
+
+class _MisstatedError(Exception):
+    """The footer of a file states what its rows are not."""
 
 
 def _register(
@@ -90,8 +98,7 @@ def _register(
         file = open_parquet(data)
         by_name = {leaf.parquet_path: leaf for leaf in columns}
         found = tuple(by_name[name] for name in file.schema_arrow.names)
-        floats = tuple(leaf for leaf in found if pa.types.is_floating(leaf.type))
-        nans = _check_rows(job, file, source, floats)
+        nans = _check_rows(job, file, source, found)
         if source.stays:
             with reading_errors():
                 sources.sync(source.file.path)
@@ -117,27 +124,37 @@ def _register(
 
 
 def _check_rows(
-    job: WorkerJob, file: pq.ParquetFile, source: SourceToRegister, floats: tuple[Leaf, ...]
+    job: WorkerJob, file: pq.ParquetFile, source: SourceToRegister, columns: tuple[Leaf, ...]
 ) -> dict[int, int]:
     """Return the NaNs of each column of floats. SourceFileError where the rows are not those that the footer
-    states.
+    states; _MisstatedError where only their values are others.
     """
-    rows, nans = 0, dict.fromkeys((leaf.field_id for leaf in floats), 0)
-    with reading_errors():
-        for batch in file.iter_batches(READ_ROWS, use_threads=False):
-            given = conform_valid(batch, job.schema)
-            rows += given.num_rows
-            for number, count in nan_counts(pa.Table.from_batches([given]), floats).items():
-                nans[number] += count
-            keys = {comparable(key) for key, _ in split(given, job.partition_by)}
-            if keys - {comparable(source.partition)}:
-                raise SourceFileError(
-                    "its statistics say that its rows are of one partition, and they are of several; write it"
-                    " anew"
-                )
+    floats = tuple(leaf for leaf in columns if pa.types.is_floating(leaf.type))
+    rows, nans, misstated = 0, dict.fromkeys((leaf.field_id for leaf in floats), 0), ""
+    for number in range(file.metadata.num_row_groups):
+        values = GroupValues(columns)
+        with reading_errors():
+            for batch in file.iter_batches(READ_ROWS, row_groups=[number], use_threads=False):
+                given = conform_valid(batch, job.schema)
+                _check_partition(job, source, given)
+                rows += given.num_rows
+                values.add(given)
+                for leaf, count in nan_counts(pa.Table.from_batches([given]), floats).items():
+                    nans[leaf] += count
+        misstated = misstated or values.why_misstated(file.metadata.row_group(number))
     if rows != source.rows:
         raise SourceFileError(f"it states {source.rows:,} rows, and holds {rows:,}; write it anew")
+    if misstated:
+        raise _MisstatedError(misstated)
     return nans
+
+
+def _check_partition(job: WorkerJob, source: SourceToRegister, rows: pa.RecordBatch) -> None:
+    keys = {comparable(key) for key, _ in split(rows, job.partition_by)}
+    if keys - {comparable(source.partition)}:
+        raise SourceFileError(
+            "its statistics say that its rows are of one partition, and they are of several; write it anew"
+        )
 
 
 def _copy(job: WorkerJob, source: SourceToRegister, data: Any, attempt: int, sources: Sources) -> str:

@@ -4,7 +4,7 @@ be sure of their rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 from streaming_sink.tasks.batches import conform_valid
 from streaming_sink.tasks.ingest.calendars import is_hybrid
 from streaming_sink.tasks.ingest.parquet import has_int96, open_footer
+from streaming_sink.tasks.ingest.stated_values import GroupValues
 from streaming_sink.tasks.job import ParquetSettings
+from streaming_sink.tasks.leaves import leaves
 from streaming_sink.tasks.row_groups.choosing import choose_row_groups
 from streaming_sink.tasks.row_groups.conditions import (
     FileLayout,
@@ -22,7 +24,7 @@ from streaming_sink.tasks.row_groups.conditions import (
     layout_of,
     why_none_is_copied,
 )
-from streaming_sink.tasks.row_groups.footer import FooterError, StoredGroup, StoredGroups, read_row_groups
+from streaming_sink.tasks.row_groups.footer import FooterError, StoredGroups, read_row_groups
 from streaming_sink.tasks.row_groups.page_headers import with_pages
 
 _SAME = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
@@ -46,6 +48,7 @@ class SourceGroups:
         self._schema, self._parquet = schema, parquet
         self._from_bytes = parquet.copied_from_bytes
         self._known: FileLayout | None = None
+        self._columns = leaves(schema)
 
     def may_copy(self, file: pq.ParquetFile, size: int) -> bool:
         """Return whether a row group of a file may be copied, by what is known before its pages are read."""
@@ -69,8 +72,17 @@ class SourceGroups:
             batches = tuple(conform_valid(batch, self._schema) for batch in rows.to_batches())
             may_copy = stored is not None and number in copied
             if stored is not None and may_copy:
-                may_copy = _has_its_rows(stored.footer.groups[number], rows)
+                may_copy = self._is_as_stated(file, stored, number, batches)
             yield SourceGroup(batches, number, stored if may_copy else None)
+
+    def _is_as_stated(
+        self, file: pq.ParquetFile, stored: StoredGroups, number: int, batches: Sequence[pa.RecordBatch]
+    ) -> bool:
+        """Return whether a row group states what its rows are: a copy would state the same."""
+        found, group = GroupValues(self._columns), stored.footer.groups[number]
+        found.add_pages(pa.Table.from_batches(batches, self._schema), group)
+        misstated = found.why_misstated(file.metadata.row_group(number))
+        return not misstated and not found.misstates_a_page(stored, group)
 
     def _choose(self, data: pa.NativeFile) -> tuple[StoredGroups | None, Collection[int]]:
         try:
@@ -98,17 +110,3 @@ class SourceGroups:
         if self._known is None:
             self._known = layout_of(self._schema, self._parquet, by_names=True)
         return self._known
-
-
-def _has_its_rows(group: StoredGroup, rows: pa.Table) -> bool:
-    """Return whether a row group states as many rows as it has, and as many nulls as its columns have that
-    are not nested: a copy would state what it states.
-    """
-    stated = {
-        bytes(meta[3].value.items[0]).decode(): meta[12].value[3].value
-        for meta in (chunk.fields[3].value for chunk in group.chunks)
-        if len(meta[3].value.items) == 1
-    }
-    return rows.num_rows == group.rows and all(
-        rows.column(name).null_count == nulls for name, nulls in stated.items()
-    )

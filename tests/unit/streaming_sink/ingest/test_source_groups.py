@@ -40,6 +40,7 @@ from streaming_sink.tasks.row_groups.page_headers import with_pages
 from streaming_sink.tasks.rows import partition_files
 from streaming_sink.tasks.rows.task_state import TaskState
 from streaming_sink.tasks.rows.write_task import TaskWriter
+from tests.unit.streaming_sink.ingest.lying_footers import lying
 from tests.unit.streaming_sink.tasks.row_groups.joined_files import walk
 from timeline.stores import open_store
 
@@ -422,18 +423,6 @@ def test_pages_that_lead_elsewhere_are_not_copied(tmp_path: Path) -> None:
     (file,) = files_of(landed(tmp_path, [source]))
     assert pages_of(file.path) != pages_of(source)
     assert ids_in([file]) == [[*range(200)]]
-
-
-def lying(path: Path, change: Any) -> Path:
-    """Let the footer of a file say something else of each column chunk."""
-    data = path.read_bytes()
-    length = int.from_bytes(data[-8:-4], "little")
-    footer, _ = decode_struct(data[-8 - length : -8])
-    for chunk in footer[4].value.items[0][1].value.items:
-        change(chunk[3].value)
-    spoiled = encode_struct(footer)
-    path.write_bytes(data[: -8 - length] + spoiled + struct.pack("<I", len(spoiled)) + b"PAR1")
-    return path
 
 
 def of_a_wrong_length(meta: Any) -> None:
