@@ -81,6 +81,11 @@ class RowMatcher:
                 for batch in file.iter_batches(SCAN_ROWS, columns=sorted(columns)):
                     found.append(start + np.flatnonzero(self._matches(batch)))
                     start += batch.num_rows
+                if (
+                    start != file.metadata.num_rows
+                ):  # pyarrow passes over pages of kinds that it does not know
+                    stated = file.metadata.num_rows
+                    raise ValueError(f"its pages have {start:,} rows, and its footer states {stated:,}")
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError, ValueError, TypeError) as damage:

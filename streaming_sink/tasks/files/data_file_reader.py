@@ -30,7 +30,9 @@ class DataFileReader:
         self.source: BinaryIO = source
         """The file itself, at any position."""
         keys = None if cipher is None else cipher.decryption()
-        self._reader = pq.ParquetFile(pa.PythonFile(source, mode="r"), decryption_properties=keys)
+        self._reader = pq.ParquetFile(
+            pa.PythonFile(source, mode="r"), decryption_properties=keys, page_checksum_verification=True
+        )
         fields = self._reader.schema_arrow
         # A file that was registered as it came has no ids. In a table of version files a name keeps its
         # meaning: no column is ever dropped or renamed. In a catalog others do both: see `needs_ids`.
@@ -75,8 +77,14 @@ class DataFileReader:
         lacks are null, its others are not read.
         """
         names = [self._names[self._match(field)] for field in schema if self.holds(field)]
+        footer = self._reader.metadata
+        wanted = range(footer.num_row_groups) if groups is None else groups
+        rows = 0
         for batch in self._reader.iter_batches(batch_rows, row_groups=groups, columns=names):
+            rows += batch.num_rows
             yield conform(batch, schema, self._match)
+        # pyarrow passes over a page of a kind that it does not know, as one flipped bit makes it.
+        _check_count(rows, sum(footer.row_group(group).num_rows for group in wanted))
 
     def read_at(self, schema: pa.Schema, positions: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Yield the rows at these positions, which are ascending. Reads the row groups that hold one."""
@@ -86,10 +94,16 @@ class DataFileReader:
             end = begin + footer.row_group(group).num_rows
             first, last = np.searchsorted(positions, [begin, end])
             if first < last:
-                rows = self._reader.read_row_group(group, columns=names).take(positions[first:last] - begin)
-                for batch in rows.combine_chunks().to_batches():
+                rows = self._reader.read_row_group(group, columns=names)
+                _check_count(rows.num_rows, end - begin)
+                for batch in rows.take(positions[first:last] - begin).combine_chunks().to_batches():
                     yield conform(batch, schema, self._match)
             begin = end
+
+
+def _check_count(rows: int, stated: int) -> None:
+    if rows != stated:
+        raise pa.ArrowInvalid(f"its pages have {rows:,} rows, and its footer states {stated:,}")
 
 
 @contextmanager

@@ -52,6 +52,17 @@ def test_nothing_of_a_key_that_never_was_is_found(people: People) -> None:
     assert found.healthy
 
 
+def test_a_page_that_pyarrow_passes_over_hides_no_row(people: People) -> None:
+    """One flipped bit makes it one of a kind that is not known."""
+    path = Path(people.append(5, ALICE))
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    data = bytearray(path.read_bytes())
+    data[chunk.data_page_offset + 1] ^= 1
+    path.write_bytes(data)
+    (found,) = check_gone(people.location, GONE).findings
+    assert "its pages have 0 rows, and its footer states 2" in found.what
+
+
 def live(people: People) -> str:
     return people.append(5, ALICE)
 
