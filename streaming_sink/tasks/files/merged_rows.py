@@ -26,6 +26,7 @@ from streaming_sink.tasks.row_groups.conditions import (
     why_not_copied,
 )
 from streaming_sink.tasks.row_groups.footer import FooterError, StoredGroups, read_row_groups
+from streaming_sink.tasks.row_groups.page_headers import has_checksums
 
 
 class RowsOutput(Protocol):
@@ -118,7 +119,7 @@ class MergedRows:
         layout = self._layout_of_files()
         if why_none_is_copied(stored.footer, layout) or not self._is_as_stated(given, file, stored):
             return None
-        return stored
+        return None if layout.needs_checksums and not has_checksums(stored) else stored
 
     def _is_as_stated(self, given: InputFile, file: DataFileReader, stored: StoredGroups) -> bool:
         """Return whether a file's footer has the bounds and nulls that its manifest has. Where it has others

@@ -87,8 +87,8 @@ class SourceGroups:
     def _choose(self, data: pa.NativeFile) -> tuple[StoredGroups | None, Collection[int]]:
         try:
             stored = read_row_groups(cast(BinaryIO, data))
-            if why_none_is_copied(stored.footer, self._layout):
-                return None, ()
+            if self._layout.needs_checksums or why_none_is_copied(stored.footer, self._layout):
+                return None, ()  # hardly a source file has checksums
             known = with_pages(stored)
         except FooterError:
             return None, ()  # what can be read of it at all, pyarrow reads

@@ -58,6 +58,13 @@ class FileLayout:
     by_names: bool
     """Whether the columns of a file without field ids have the names that the table's have."""
 
+    @property
+    def needs_checksums(self) -> bool:
+        """Whether pages are copied only with checksums: of lists and maps no header shows that levels are
+        damaged, and a list more is read as one of the next row group.
+        """
+        return any(column.repeated for column in self.columns)
+
 
 def layout_of(schema: pa.Schema, parquet: ParquetSettings, *, by_names: bool) -> FileLayout:
     """Return what files of a table are like that its own writer writes, by one without rows. `by_names` as in
@@ -85,9 +92,6 @@ def is_tested(created_by: str) -> bool:
 def why_none_is_copied(footer: Footer, layout: FileLayout) -> str:
     """Return why no row group of the file can be copied, "" where some may be."""
     wanted = layout.footer
-    if any(column.repeated for column in layout.columns):
-        # No header shows that levels are damaged, and a list more is read as one of the next row group.
-        return "it has lists or maps"
     if not is_tested(footer.created_by):
         return "its writer's statistics were not tested"
     if footer.column_orders != wanted.column_orders:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO
 
+from streaming_sink.tasks.row_groups.checked_pages import PageTotals, check_page, stated_totals
 from streaming_sink.tasks.row_groups.compact import (
     I16,
     I32,
@@ -30,14 +31,11 @@ from streaming_sink.tasks.row_groups.footer import (
     StoredGroup,
     read_exactly,
 )
-from streaming_sink.tasks.row_groups.page_headers import decode_header
 
 _PIECE_BYTES = 16 * 1024 * 1024
 """Bytes that are read, by one request, and held at once: fewer than a row group takes that is decoded."""
 _MOST_ORDINALS = 0x7FFF
 _CHUNKS, _ROWS, _SORTED, _OFFSET, _SIZE, _ORDINAL = 1, 3, 4, 5, 6, 7
-_VALUES = 5
-_COMPRESSED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +56,8 @@ class CopiedGroup:
     indexes: tuple[_Indexes, ...]
     pages: tuple[Extent, ...]
     """Where all of its bytes are in the file that they are copied from."""
-    values: int
-    """How many values the pages have together, by the footer."""
+    stated: PageTotals
+    """What the pages have together, by the footer."""
     checked: bool
     """Whether each of the pages is known to begin with its header, and to have its values."""
 
@@ -97,8 +95,7 @@ def moved_group(group: StoredGroup, footer: Footer, indexes: bytes, begin: int) 
     fields[_OFFSET] = Field(I64, begin)
     fields[_SIZE] = Field(I64, group.extent.end - group.extent.begin)
     checked = all(chunk.pages is not None for chunk in group.chunks)
-    values: int = sum(chunk.fields[3].value[_VALUES].value for chunk in group.chunks)
-    return CopiedGroup(begin, fields, tuple(found), tuple(pages), values, checked)
+    return CopiedGroup(begin, fields, tuple(found), tuple(pages), stated_totals(group), checked)
 
 
 def _moved_chunk(chunk: StoredChunk, shift: int) -> Struct:
@@ -175,20 +172,25 @@ def _check_are_all(pages: Sequence[Extent], group: Extent) -> None:
         raise FooterError(f"the pages of a row group end at {end:,}, and it ends at {group.end:,}")
 
 
-def copy_pages(source: BinaryIO, group: CopiedGroup, write: Callable[[bytes], object]) -> None:
+def copy_pages(
+    source: BinaryIO, group: CopiedGroup, write: Callable[[bytes], object], *, needs_checksums: bool = False
+) -> None:
     """Write the bytes of a row group's pages, some at a time. FooterError where the file ends before, or has
-    no header of a page where one is to begin, or other values than its footer says.
+    no header of a page where one is to begin, or other values than its footer says, or a page that is not
+    that of its checksum, or has none where it needs one.
     """
     source.seek(group.pages[0].begin)
-    values = 0
+    found = PageTotals()
     for pages in _pieces(group.pages):
         begin = pages[0].begin
         data = read_exactly(source, pages[-1].end - begin)
         if not group.checked:
-            values += sum(_check_header(data, page.begin - begin, page.size) for page in pages)
+            for page in pages:
+                header = check_page(data, page.begin - begin, page.size, needs_checksums)
+                found.add(header, page.size)
         write(data)
-    if not group.checked and values != group.values:
-        raise FooterError(f"the pages of a row group have {values:,} values, and it states {group.values:,}")
+    if not group.checked and found != group.stated:
+        raise FooterError(f"the pages of a row group are others than it states: {found}, not {group.stated}")
 
 
 def _pieces(pages: Sequence[Extent]) -> Iterator[list[Extent]]:
@@ -200,18 +202,6 @@ def _pieces(pages: Sequence[Extent]) -> Iterator[list[Extent]]:
             held = []
         held.append(page)
     yield held
-
-
-def _check_header(data: bytes, at: int, size: int) -> int:
-    """Check that a page of so many bytes begins here. Return how many values it has."""
-    try:
-        header, body, values = decode_header(data, at)
-        stated = body - at + header[_COMPRESSED].value
-    except (CompactError, LookupError, TypeError, AttributeError) as damage:
-        raise FooterError(f"a page has no header: {damage}") from damage
-    if stated != size:
-        raise FooterError(f"a page has {size:,} bytes by its index, and {stated:,} by its header")
-    return values
 
 
 def joined_end(tail: bytes, begin: int, copied: Sequence[CopiedGroup]) -> bytes:

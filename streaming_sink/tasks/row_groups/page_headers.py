@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from streaming_sink.tasks.row_groups.compact import I32, CompactError, Field, Struct, decode_struct
 from streaming_sink.tasks.row_groups.footer import (
@@ -16,24 +17,72 @@ from streaming_sink.tasks.row_groups.footer import (
     read_exactly,
 )
 
-_KIND, _COMPRESSED = 1, 3
+_KIND, _PLAIN_BYTES, _BYTES, _CHECKSUM = 1, 2, 3, 4
 _DATA, _DICTIONARY, _DATA_2 = 0, 2, 3
-_ROWS_IN = {_DATA: (5, 1), _DATA_2: (8, 3)}
-"""The field of a data page's own header, and there that of the number of values; in version 2, of rows."""
-_VALUES, _OF_CHUNK = 1, 5
-"""The field of the number of values, in a data page's own header, and in the metadata of its chunk."""
+_OWN: Mapping[int, tuple[int, int, int]] = {_DATA: (5, 1, 2), _DICTIONARY: (7, 1, 2), _DATA_2: (8, 3, 4)}
+"""Of each kind of page the field of its own header, and there those of its rows, in version 1 of its values,
+and of its encoding."""
+_VALUES, _LEVELS, _RLE = 1, (3, 4), 3
+_OF_CHUNK = 5
+"""The field of the number of values in the metadata of a chunk."""
 _MOST_HEADER_BYTES = 64 * 1024
+_FIRST_HEADER_BYTES = 1024
+"""Of a header without statistics of values, which writers of an index leave out."""
 _MOST_NAME_BYTES = 64
 """Of one page in an offset index. A longer header or index takes a hundred times its bytes once decoded."""
 
 
-def decode_header(data: bytes, at: int) -> tuple[Struct, int, int]:
-    """Return the header of a page that begins there, where it ends, and how many values the page has; 0 for a
-    dictionary. CompactError, LookupError, TypeError or AttributeError for what is none.
-    """
-    header, size = decode_struct(data[at : at + _MOST_HEADER_BYTES])
-    own = _ROWS_IN.get(_number(header[_KIND]))
-    return header, at + size, 0 if own is None else _number(header[own[0]].value[_VALUES])
+class PageHeader(NamedTuple):
+    """What the header of a page says."""
+
+    kind: int
+    encoding: int
+    rows: int
+    """In version 1 the number of its values, where rows may have several."""
+    values: int
+    """None of a dictionary."""
+    bytes: int
+    """Behind the header."""
+    plain_bytes: int
+    """The same, once they are decompressed."""
+    checksum: int | None
+    end: int
+    """Where the header ends, and its page begins."""
+
+
+def decode_header(data: bytes, at: int) -> PageHeader:
+    """Return the header that begins there. FooterError where none does."""
+    try:
+        header, size = decode_struct(data[at : at + _MOST_HEADER_BYTES])
+        kind = _number(header[_KIND])
+        own_number, rows, encoding = _OWN[kind]
+        own: Struct = header[own_number].value
+        values, is_data = _number(own[_VALUES]), kind != _DICTIONARY
+        if kind == _DATA and {_number(own[each]) for each in _LEVELS} != {_RLE}:
+            raise FooterError("the levels of a page are encoded as not every reader knows")
+        return PageHeader(
+            kind=kind,
+            encoding=_number(own[encoding]),
+            rows=_number(own[rows]) if is_data else 0,
+            values=values if is_data else 0,
+            bytes=_number(header[_BYTES]),
+            plain_bytes=_number(header[_PLAIN_BYTES]),
+            checksum=_number(header[_CHECKSUM]) if _CHECKSUM in header else None,
+            end=at + size,
+        )
+    except (CompactError, LookupError, TypeError, AttributeError) as damage:
+        raise FooterError(f"a page has no header: {damage}") from damage
+
+
+def has_checksums(stored: StoredGroups) -> bool:
+    """Return whether the first page of a file has a checksum: its writer gives all pages one, or none."""
+    extent = stored.footer.groups[0].extent
+    stored.source.seek(extent.begin)
+    try:
+        first = decode_header(read_exactly(stored.source, min(extent.size, _FIRST_HEADER_BYTES)), 0)
+    except FooterError:
+        return False
+    return first.checksum is not None
 
 
 def with_pages(stored: StoredGroups) -> StoredGroups:
@@ -73,18 +122,15 @@ def _data_pages(stored: StoredGroups, chunk: StoredChunk) -> Iterator[tuple[int,
     data = read_exactly(stored.source, chunk.extent.size)
     at, first = begin, chunk.fields[3].value[9].value
     while at < end:
-        try:
-            header, body, values = decode_header(data, at - begin)
-            kind, place = _number(header[_KIND]), Extent(at, begin + body + _number(header[_COMPRESSED]))
-            is_dictionary = kind == _DICTIONARY and place.begin == begin and place.end == first
-            own, number = _ROWS_IN[_DATA if is_dictionary else kind]
-            count = 0 if is_dictionary else _number(header[own].value[number])
-        except (CompactError, LookupError, TypeError, AttributeError) as damage:
-            raise FooterError(f"a page has no header: {damage}") from damage
-        if not begin + body - at <= place.size <= end - at or count < 0:
+        header = decode_header(data, at - begin)
+        place = Extent(at, begin + header.end + header.bytes)
+        is_dictionary = header.kind == _DICTIONARY
+        if is_dictionary and (place.begin, place.end) != (begin, first):
+            raise FooterError(f"a dictionary is not before its data pages: at {place.begin:,}")
+        if not begin + header.end - at <= place.size <= end - at or header.rows < 0:
             raise FooterError(f"a page ends at {place.end:,}, and its column at {end:,}")
         if not is_dictionary:
-            yield count, values, place
+            yield header.rows, header.values, place
         at = place.end
 
 

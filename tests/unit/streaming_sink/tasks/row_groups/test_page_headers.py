@@ -51,7 +51,8 @@ def test_headers_of_other_types_lead_nowhere(header):
 
 @pytest.mark.parametrize("size", [-(2**31), -1, 2**31 - 1])
 def test_a_page_that_ends_outside_of_its_column_is_refused(size):
-    header = encode_struct({1: Field(I32, 0), 3: Field(I32, size), 5: Field(STRUCT, {1: Field(I32, 40)})})
+    own = Field(STRUCT, {1: Field(I32, 40), 2: Field(I32, 0), 3: Field(I32, 3), 4: Field(I32, 3)})
+    header = encode_struct({1: Field(I32, 0), 2: Field(I32, 9), 3: Field(I32, size), 5: own})
     with pytest.raises(FooterError, match="a page ends at"):
         with_pages(read_row_groups(io.BytesIO(_FILE[:4] + header + _FILE[4 + len(header) :])))
 
