@@ -18,6 +18,10 @@ from streaming_sink.removal.wanted import WantedKeys, typed
 
 _MOST_DIGITS = 400
 """Of a number that is written out; a double has 309 before its point at most."""
+_ONE_DIGIT = re.compile(r"(?<![\d.])\d(?!\d)")
+_DAY = re.compile(r"\d{4,6}-\d\d-\d\d")
+_AS_WRITTEN = iceberg.StringType | iceberg.BinaryType | iceberg.FixedType
+_TIMES = iceberg.DateType | iceberg.TimeType | iceberg.TimestampType | iceberg.TimestamptzType
 _BEGINS_JSON = ("{", "[")
 _BEGINS_JSON_IN_BASE64 = ("e", "W")
 
@@ -82,7 +86,9 @@ class TextMatcher:
                 return False
             is_bytes = isinstance(given, str) and isinstance(kind, iceberg.BinaryType | iceberg.FixedType)
             try:
-                text = b64decode(given, validate=True).hex() if is_bytes and in_base64 else _spelled(given)
+                text = (
+                    b64decode(given, validate=True).hex() if is_bytes and in_base64 else _spelled(given, kind)
+                )
                 values.append(typed(text, kind, name))
             except ValueError:
                 return False
@@ -91,11 +97,21 @@ class TextMatcher:
 
 def _parse(text: str) -> Any:
     """Return the JSON that a text is. A float would change what a decimal has spelled. ValueError."""
-    return json.loads(text, parse_float=Decimal)
+    return json.loads(text.removeprefix("\ufeff"), parse_float=Decimal)
 
 
-def _spelled(value: Any) -> str:
-    """Return a value of JSON as `typed` takes it: a whole number may be spelled with a fraction of zeros."""
+def _spelled(value: Any, kind: iceberg.IcebergType) -> str:
+    """Return a value of JSON as `typed` takes it: a whole number may be spelled with a fraction of zeros, and
+    what Spark casts from text with spaces around it, dates and times with one digit for two.
+    """
+    if isinstance(value, str) and not isinstance(kind, _AS_WRITTEN):
+        text = value.strip()
+        if isinstance(kind, _TIMES):
+            text = _ONE_DIGIT.sub(r"0\g<0>", text)
+        if isinstance(kind, iceberg.TimestampType | iceberg.TimestamptzType):
+            text = text.replace(" ", "T", 1)
+            text = f"{text}T00:00:00" if _DAY.fullmatch(text) else text
+        return text
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, Decimal) or abs(value.adjusted()) > _MOST_DIGITS:

@@ -152,6 +152,30 @@ def test_text_that_is_nested_deeply_ends_no_search(text: str) -> None:
     assert TextMatcher(WantedKeys.of({"k": 42}), schema).holds(text + " 42 ")
 
 
+@pytest.mark.parametrize(
+    ("kind", "key", "text"),
+    [
+        (iceberg.LongType(), 42, '{"k": " 42\\t"}'),
+        (iceberg.LongType(), 42, '\ufeff{"k": 42}'),
+        (iceberg.DecimalType(9, 2), "1.50", '{"k": " 1.5 "}'),
+        (iceberg.DateType(), "2026-01-02", '{"k": "2026-1-2"}'),
+        (iceberg.TimestampType(), "2026-01-02T03:04:05.060000", '{"k": " 2026-1-2 3:4:5.06"}'),
+        (iceberg.TimestampType(), "2026-01-02T00:00:00", '{"k": "2026-1-2"}'),
+        (iceberg.TimestamptzType(), "2026-01-02T03:04:05.600000+00:00", '{"k": "2026-1-2T3:4:5.6Z"}'),
+    ],
+    ids=str,
+)
+def test_a_key_is_found_as_spark_casts_it_from_text(kind: iceberg.PrimitiveType, key: Any, text: str) -> None:
+    schema = Schema(NestedField(1, "k", kind, required=False))
+    assert TextMatcher(WantedKeys.of({"k": key}), schema).holds(text)
+
+
+def test_spaces_are_part_of_a_key_of_text() -> None:
+    schema = Schema(NestedField(1, "k", iceberg.StringType(), required=False))
+    assert not TextMatcher(WantedKeys.of({"k": "1"}), schema).holds('{"k": " 1"}')
+    assert TextMatcher(WantedKeys.of({"k": " 1"}), schema).holds('{"k": " 1"}')
+
+
 def test_a_number_with_a_huge_exponent_is_not_written_out() -> None:
     schema = Schema(NestedField(1, "k", iceberg.DecimalType(9, 2), required=False))
     assert not TextMatcher(WantedKeys.of({"k": 42}), schema).holds('{"k": 1e999999999}')
