@@ -24,6 +24,7 @@ from streaming_sink.tasks.keys.hashing import hash_keys
 from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.scanning import SCAN_ROWS, KeyColumns
 from streaming_sink.tasks.leaves import FIELD_ID
+from streaming_sink.tasks.whole_reads import check_count
 from timeline.stores.base import Store, open_by_name
 from timeline.versions.head import Head
 from timeline.versions.keys import TableKey, key_of
@@ -81,11 +82,7 @@ class RowMatcher:
                 for batch in file.iter_batches(SCAN_ROWS, columns=sorted(columns)):
                     found.append(start + np.flatnonzero(self._matches(batch)))
                     start += batch.num_rows
-                if (
-                    start != file.metadata.num_rows
-                ):  # pyarrow passes over pages of kinds that it does not know
-                    stated = file.metadata.num_rows
-                    raise ValueError(f"its pages have {start:,} rows, and its footer states {stated:,}")
+                check_count(start, file.metadata.num_rows)
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError, ValueError, TypeError) as damage:

@@ -75,7 +75,10 @@ def _read(store: Store, file: LiveFile) -> _Read:
 
     try:
         with store.open_input(store.relative(file.location)) as source:
-            rows = pq.read_table(pa.PythonFile(source, mode="r"), columns=["file_path", "pos"])
+            given = pq.ParquetFile(pa.PythonFile(source, mode="r"), page_checksum_verification=True)
+            rows = given.read(columns=["file_path", "pos"])
+        if (stated := given.metadata.num_rows) != rows.num_rows:  # pyarrow passes over some damaged pages
+            raise pa.ArrowInvalid(f"its pages have {rows.num_rows:,} rows, and its footer states {stated:,}")
     except (pa.ArrowException, OSError) as damage:
         return _Read(file, " ".join(str(damage).split())[:200])
     paths, positions = rows["file_path"], rows["pos"]

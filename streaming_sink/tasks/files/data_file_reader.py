@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from streaming_sink.tasks.batches import conform, match_field_id, match_name
 from streaming_sink.tasks.errors import DataFileError, KeysError, RowsDoNotFitError
+from streaming_sink.tasks.whole_reads import check_count
 from timeline.stores.base import Store, open_by_name
 
 if TYPE_CHECKING:
@@ -83,8 +84,7 @@ class DataFileReader:
         for batch in self._reader.iter_batches(batch_rows, row_groups=groups, columns=names):
             rows += batch.num_rows
             yield conform(batch, schema, self._match)
-        # pyarrow passes over a page of a kind that it does not know, as one flipped bit makes it.
-        _check_count(rows, sum(footer.row_group(group).num_rows for group in wanted))
+        check_count(rows, sum(footer.row_group(group).num_rows for group in wanted))
 
     def read_at(self, schema: pa.Schema, positions: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Yield the rows at these positions, which are ascending. Reads the row groups that hold one."""
@@ -95,15 +95,10 @@ class DataFileReader:
             first, last = np.searchsorted(positions, [begin, end])
             if first < last:
                 rows = self._reader.read_row_group(group, columns=names)
-                _check_count(rows.num_rows, end - begin)
+                check_count(rows.num_rows, end - begin)
                 for batch in rows.take(positions[first:last] - begin).combine_chunks().to_batches():
                     yield conform(batch, schema, self._match)
             begin = end
-
-
-def _check_count(rows: int, stated: int) -> None:
-    if rows != stated:
-        raise pa.ArrowInvalid(f"its pages have {rows:,} rows, and its footer states {stated:,}")
 
 
 @contextmanager

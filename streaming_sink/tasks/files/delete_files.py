@@ -17,6 +17,7 @@ from planners.model import InputFile
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.job import ParquetSettings
 from streaming_sink.tasks.numpy_arrays import numbers_array
+from streaming_sink.tasks.whole_reads import read_columns
 from timeline.names import DATA_FOLDER
 from timeline.stores.base import Store, open_by_name, paths_below
 
@@ -76,6 +77,7 @@ def write_shared_deletes(
         compression_level=parquet.compression_level,
         use_dictionary=["file_path"],
         store_schema=False,
+        write_page_checksum=True,  # other positions would delete other rows
     )
     data = written.getvalue()
     with store.open_output(path) as output:
@@ -118,11 +120,7 @@ def read_deletes_in(store: Store, path: str) -> dict[str, np.ndarray]:
     try:
         with open_by_name(store, path) as source:
             # By name: writers of other engines may leave the field ids out.
-            deletes = pq.read_table(
-                pa.PythonFile(source, mode="r"),
-                columns=["file_path", "pos"],
-                read_dictionary=["file_path"],
-            )
+            deletes = read_columns(source, ["file_path", "pos"], dictionaries=["file_path"])
     except FileNotFoundError as missing:
         raise DataFileError(f"a delete file is missing: {path}") from missing
     except (pa.ArrowException, OSError, ValueError) as damage:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.sequences import largest_sequences, sequences_from_arrow, sequences_to_arrow
+from streaming_sink.tasks.whole_reads import read_columns
 from timeline.stores.base import Store
 
 AT_COMMIT = 2**63 - 1
@@ -53,7 +54,8 @@ def write_tombstones(store: Store, path: str, tombstones: Tombstones) -> None:
         [pa.field(name, each.type, nullable=False) for name, each in zip(_NAMES, columns, strict=True)]
     )
     written = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns, schema=schema), written, compression="zstd", use_dictionary=False)
+    rows = pa.table(columns, schema=schema)
+    pq.write_table(rows, written, compression="zstd", use_dictionary=False, write_page_checksum=True)
     with store.open_output(path) as output:
         output.write(written.getvalue())
 
@@ -65,7 +67,7 @@ def read_tombstones(store: Store, location: str) -> Tombstones:
         return known
     try:
         with store.open_input(store.relative(location)) as source:
-            table = pq.read_table(pa.PythonFile(source, mode="r"), columns=_NAMES)
+            table = read_columns(source, _NAMES)
     except FileNotFoundError as missing:
         raise DataFileError(f"a file of deleted keys is missing: {location}") from missing
     except (pa.ArrowException, OSError) as damage:

@@ -63,6 +63,23 @@ def test_positions_of_one_data_file_are_read_from_all_that_name_it() -> None:
     assert read_position_deletes(store, [], "s3://t/a").tolist() == []
 
 
+@pytest.mark.parametrize("bit", range(8))
+def test_no_damaged_byte_of_a_page_deletes_other_rows(bit: int) -> None:
+    store, wanted = MemoryStore(), [*range(3, 60, 4)]
+    write_position_deletes(store, PATH, "s3://t/a", pa.array(wanted), ParquetSettings(compression="none"))
+    data = store.read(PATH).data
+    pages = pq.read_metadata(io.BytesIO(data)).row_group(0)
+    end = 4 + sum(pages.column(place).total_compressed_size for place in (0, 1))
+    found = list[int]()
+    for at in range(4, end):
+        store.overwrite(PATH, data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
+        try:
+            assert read_position_deletes(store, [store.uri(PATH)], "s3://t/a").tolist() == wanted, at
+        except DataFileError:
+            found.append(at)
+    assert {*range(end - 8 * len(wanted), end)} <= {*found}  # the positions themselves
+
+
 def test_a_delete_file_that_is_missing_or_damaged_is_no_empty_one() -> None:
     store = MemoryStore()
     with pytest.raises(DataFileError, match="a delete file is missing"):
