@@ -191,15 +191,16 @@ class ChangesByKey:
         result: WriteResult,
         added: tuple[DataFile, ...],
         ids: FileIds,
-        publish: Callable[[list[Change]], _Outcome],
+        publish: Callable[[list[Change], int], _Outcome],
     ) -> tuple[_Outcome, Collection[TablePartition]]:
-        """Publish what a batch has written; also return the partitions that rows left.
+        """Publish what a batch has written, with how many of its changes were withdrawn; also return the
+        partitions that rows left.
 
         Where others have moved rows in the meantime, these are looked for again, and only these: what was
         written stays as it is. RowsChangedError where that cannot help; write the batch again.
         """
         if write is None:  # a work item of which no file is taken
-            return publish([]), ()
+            return publish([], 0), ()
         self._upkeep.suspect(each.path for each in result.damaged_runs)
         write = replace(write, resolution=write.resolution.leaving(found_by_tasks(result)))
         parquet = parquet_settings(target.properties, target.schema)
@@ -208,7 +209,8 @@ class ChangesByKey:
         remembered = remember_deletes(table, write.job, result, ids)
         for _ in range(_LOOKS):
             try:
-                return publish([*_to_commit(write, added, deletes), *remembered]), write.touched
+                changes = [*_to_commit(write, added, deletes), *remembered]
+                return publish(changes, write.resolution.withdrawn), write.touched
             except RowsChangedError as changed:
                 if not changed.files:  # rows came before the key was declared
                     raise
@@ -217,7 +219,8 @@ class ChangesByKey:
                 keys = keys or BatchKeys.of(table.store, write.job, schema, result)
                 table.refresh()
                 write = replace(write, resolution=_look_again(table, write, keys))
-        return publish([*_to_commit(write, added, deletes), *remembered]), write.touched
+        changes = [*_to_commit(write, added, deletes), *remembered]
+        return publish(changes, write.resolution.withdrawn), write.touched
 
 
 def _has_rows(head: Head) -> bool:

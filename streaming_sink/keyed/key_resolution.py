@@ -47,6 +47,8 @@ class Resolution:
     """Location of a data file, maybe of one that the batch adds → the positions of the rows that leave it."""
     live: Mapping[str, LiveFile] = field(default_factory=dict)
     """Those of these data files that are live at the head, by their locations."""
+    withdrawn: int = 0
+    """Changes of the batch that count no more: others have committed newer ones since its tasks looked."""
 
     @property
     def applied(self) -> frozenset[str]:
@@ -194,7 +196,7 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
     own = np.flatnonzero(withdrawn & (keys.file != _NOWHERE))
     for number in np.unique(keys.file[own]):
         positions[keys.files[number]] = np.sort(keys.position[own[keys.file[own] == number]])
-    return replace(now, positions=positions)
+    return replace(now, positions=positions, withdrawn=int(withdrawn.sum()))
 
 
 def _withdrawn(before: Resolution, keys: BatchKeys) -> np.ndarray:

@@ -183,7 +183,7 @@ class Landing:
                         table.refresh()
                         self._prepare_seconds(session, source, table, steps)
                     is_first = state.last_landed is None or not source.shares_its_name
-                    committed, left = self._commit(table, source, judged, draft, is_first)
+                    committed, left, draft = self._commit(table, source, judged, draft, is_first)
                 break
             except (CommitConflictError, InvalidTextFoundError, UnreadableFileError) as conflict:
                 check_helps(conflict, tries, source, self._destination)
@@ -236,22 +236,22 @@ class Landing:
 
     def _commit(
         self, table: Table, source: Source[FittedT], judged: Judged, draft: BatchReport, is_first: bool
-    ) -> tuple[Committed | AlreadyCommitted, Collection[TablePartition]]:
-        """Commit what was judged. Also return the partitions that rows left."""
-        written, target = judged.written, judged.written.fitted.target
+    ) -> tuple[Committed | AlreadyCommitted, Collection[TablePartition], BatchReport]:
+        """Commit what was judged. Also return the partitions that rows left, and the draft as committed."""
+        written, stated = judged.written, draft
+        target, result, ids = written.fitted.target, written.result, written.ids
         beside = changes_beside(source, written, table, self.options, self._seconds, is_first)
-        request = request_of(source, written, draft, self.options, beside)
 
-        def publish(changes: Sequence[Change]) -> Committed | AlreadyCommitted:
-            return source.publish(table, replace(request, changes=(*changes, *request.changes)))
+        def publish(changes: Sequence[Change], withdrawn: int) -> Committed | AlreadyCommitted:
+            nonlocal stated
+            stated, these = draft.with_withdrawn(withdrawn), (*changes, *beside)
+            return source.publish(table, request_of(source, written, stated, self.options, these))
 
-        result = written.result
         new = tuple(data_file(file, target.spec) for file in result.new)
         try:
-            return self._operation.commit(table, target, written.keyed, result, new, written.ids, publish)
+            return *self._operation.commit(table, target, written.keyed, result, new, ids, publish), stated
         except SchemaMismatchError as changed:
-            # Another engine has dropped, narrowed or required a column since the batch was checked against
-            # it: the batch is checked against the new schema, which may not concern it.
+            # Another engine has changed a column since: the new schema may not concern the batch.
             raise CommitConflictError(str(changed), location=changed.location) from changed
 
     def _follow(

@@ -53,9 +53,11 @@ class Operation(Protocol):
         result: WriteResult,
         added: tuple[DataFile, ...],
         ids: FileIds,
-        publish: Callable[[list[Change]], OutcomeT],
+        publish: Callable[[list[Change], int], OutcomeT],
     ) -> tuple[OutcomeT, Collection[TablePartition]]:
-        """Publish what a batch has written; also return the partitions that rows left."""
+        """Publish what a batch has written, with how many of its changes were withdrawn; also return the
+        partitions that rows left.
+        """
 
     def after_commit(self, table: Table, touched: Collection[TablePartition]) -> None:
         """Keep, beside the stream, what batches as this one need."""
@@ -108,13 +110,13 @@ class Inserts:
         result: WriteResult,
         added: tuple[DataFile, ...],
         ids: FileIds,  # noqa: ARG002
-        publish: Callable[[list[Change]], OutcomeT],
+        publish: Callable[[list[Change], int], OutcomeT],
     ) -> tuple[OutcomeT, Collection[TablePartition]]:
         """Publish an append of the files. No row leaves a partition."""
         allows = [AllowDuplicates()] if self._options.allow_duplicates else []
         # Rows that are all quarantined have a snapshot that says so; an item without rows has none.
         appends = [Append(added)] if added or result.all_rows else []
-        return publish([*appends, *allows]), ()
+        return publish([*appends, *allows], 0), ()
 
     def after_commit(self, table: Table, touched: Collection[TablePartition]) -> None:
         """There is no index to keep."""

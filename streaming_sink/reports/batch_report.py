@@ -48,8 +48,9 @@ class BatchReport:
     changes: Mapping[str, int] = field(default_factory=dict)
     """What became of the changes of a batch: "inserted", "updated", "deleted", "absent" (deletes of keys that
     the table does not hold), "late", "unchanged", "superseded" (the batch has a newer one of its key), "tied"
-    (of one sequence) and "repeated" (keys of which others had inserted several rows). Empty where rows are
-    only added.
+    (of one sequence) and "repeated" (keys of which others had inserted several rows); and, counted as one of
+    these already, "withdrawn" (another writer has committed a newer one before this batch). Empty where rows
+    are only added.
     """
     new_files: int = 0
     new_bytes: int = 0
@@ -128,6 +129,10 @@ class BatchReport:
             f"{filled}, by {self.planned_by} and {self.route}{retried}{expired}{deleted}{maintained}"
             f"{problem} [ms {steps}]{why}{warning}"
         )
+
+    def with_withdrawn(self, count: int) -> BatchReport:
+        """Return it with so many changes that another writer's newer ones have withdrawn."""
+        return replace(self, changes={**self.changes, "withdrawn": count}) if count else self
 
     def _changed(self) -> str:
         """Return what became of changes by key, as a part of the line; "" for rows that were only added."""

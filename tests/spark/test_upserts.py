@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streaming_sink import Append, Clustering, Delete, IcebergSink, SchemaContract
+from streaming_sink import Append, Clustering, Delete, IcebergSink, SchemaContract, history
 from streaming_sink.errors import KeyConflictError
 from streaming_sink.keyed import key_resolution
 from streaming_sink.keyed.key_upkeep import key_columns
@@ -289,6 +289,21 @@ def test_a_key_may_be_unique_in_each_partition(spark: SparkSession, tmp_path: Pa
     assert rows_of(location) == [*expected[:2], (2, 5, "b", "newer"), (3, 1, "c", "w")]
     with pytest.raises(ValueError, match='leave out partitioning="evolve"'):
         _sink(location, partition_by=["region"], key_scope="partition", evolve_partitioning=True)
+
+
+def test_changes_that_another_writer_has_made_late_are_reported(spark: SparkSession, tmp_path: Path) -> None:
+    """The sink looks for its keys on the version that it knows: only its commit sees what came since."""
+    location = str(tmp_path / "t")
+    first, second = (_sink(location, app, fill_policy="never") for app in "ab")
+    first(as_batch(spark, [(1, 10, "a", "x", "I"), (2, 10, "a", "x", "I")]), 0)
+    second(as_batch(spark, [(1, 50, "a", "newer", "U"), (2, 50, "a", None, "D"), (3, 50, "a", "z", "I")]), 0)
+    late = [(key, 20, "a", "late", "U") for key in (1, 2, 3)]
+    report = first(as_batch(spark, [*late, (4, 20, "a", "new", "I")]), 1)
+    assert report.changes["withdrawn"] == 3
+    assert "3 withdrawn" in report.line()
+    assert history(location)[-1].changes == report.changes
+    assert rows_of(location) == [(1, 50, "a", "newer"), (3, 50, "a", "z"), (4, 20, "a", "new")]
+    assert "withdrawn" not in first(as_batch(spark, [(4, 21, "a", "newer", "U")]), 2).changes
 
 
 def test_rows_without_a_key(spark: SparkSession, tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def test_a_change_that_was_withdrawn_replaces_no_row_that_came_since(table: Tabl
     again = resolve_again(table.store, before, table.head, keys)
     (added,) = none.looked.find_added(table.head)
     assert {path: these.tolist() for path, these in again.positions.items()} == {"own": [3], added: [1]}
+    assert (again.withdrawn, before.withdrawn) == (1, 0)
 
 
 def test_a_table_that_was_set_back_after_a_change_was_withdrawn_has_the_batch_written_again(
