@@ -85,8 +85,9 @@ def _check_range(array: pa.Array, values: pa.Array, transform: str) -> None:
 
 def _too_far_out(array: pa.Array, transform: str) -> RowsDoNotFitError:
     numbers = as_integers(array)  # Python cannot print such dates
+    hint = ", often a wrong unit of time" if pa.types.is_temporal(array.type) else ""
     return RowsDoNotFitError(
-        f"a value is too far out for the partition transform {transform}, often a wrong unit of time;"
+        f"a value is too far out for the partition transform {transform}{hint};"
         ' filter such rows out before the sink, or set them aside with SchemaContract(mismatch="quarantine"):'
         f" smallest {pc.min(numbers)}, largest {pc.max(numbers)}"
     )

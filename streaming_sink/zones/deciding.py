@@ -4,7 +4,7 @@ files that were rejected, to replay them once what refused them has changed: the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from planners.ingestion.buffering import BufferedFile, PlannedItem
@@ -89,11 +89,13 @@ class Reannounced:
     """Not announced, since they may be in the table: the worker that landed their item left no word, and its
     snapshot has expired.
     """
+    others: tuple[LedgerEntry, ...] = ()
+    """Not announced either: files that were named, and whose last version was not rejected."""
 
 
 def reannounce(zone: StoredZone, paths: Sequence[str] = ()) -> Reannounced:
     """Announce files that were rejected again, all of them or those of these names, as they were: each lands
-    once, or is rejected anew. A file that has landed since under other bytes is another one, and stays.
+    once, or is rejected anew. Of a name only the last version counts: those before were replaced.
 
     Calling it again changes nothing until a file is rejected once more. ValueError for a name that no plan
     has. StoreUnavailableError where the store does not answer: call again.
@@ -101,7 +103,11 @@ def reannounce(zone: StoredZone, paths: Sequence[str] = ()) -> Reannounced:
     ledger, now_ms = Ledger(zone), zone.environment.now_ms()
     files: list[BufferedFile] = []
     unknown: list[str] = []
-    for entry in _rejected(ledger, paths):
+    others: list[LedgerEntry] = []
+    for entry in _last_versions(ledger, paths):
+        if entry.state != "rejected":
+            others.append(entry)
+            continue
         landed = ledger.landed(entry.item)
         if landed is None or (landed.snapshot_id is None and landed.published_before):
             unknown.append(entry.path)
@@ -113,14 +119,22 @@ def reannounce(zone: StoredZone, paths: Sequence[str] = ()) -> Reannounced:
         )
     if files:
         zone.announce(files)
-    return Reannounced(tuple(file.path for file in files), tuple(unknown))
+    return Reannounced(tuple(file.path for file in files), tuple(unknown), tuple(others))
 
 
-def _rejected(ledger: Ledger, paths: Sequence[str]) -> Iterator[LedgerEntry]:
+def _last_versions(ledger: Ledger, paths: Sequence[str]) -> Iterable[LedgerEntry]:
+    """Return the last version of each of these names; of all names, of those that are rejected."""
     if not paths:
-        yield from (entry for entry in ledger.entries() if entry.state == "rejected")
+        rejected: dict[str, LedgerEntry] = {}
+        for entry in ledger.entries():
+            rejected.pop(entry.path, None)
+            if entry.state == "rejected":
+                rejected[entry.path] = entry
+        return rejected.values()
+    named: dict[str, LedgerEntry] = {}
     for path in paths:
         found = ledger.find(spell_path(path))
         if not found:
             raise ValueError(f"no work item has this file; push it: {path}")
-        yield from (entry for entry in found if entry.state == "rejected")
+        named[found[-1].path] = max(found, key=lambda entry: entry.item)
+    return named.values()

@@ -16,6 +16,7 @@ from pyiceberg.table import StaticTable
 
 from planners import FileSizing
 from streaming_sink import IcebergSink, SchemaContract, Upsert, ingest
+from streaming_sink.commands.cli import main
 from streaming_sink.ingest.worker import Worker
 from streaming_sink.zones.deciding import reannounce
 from streaming_sink.zones.ledger import Ledger
@@ -254,13 +255,38 @@ def test_files_that_were_rejected_land_once_they_are_replayed(spark: SparkSessio
     (again,) = land(spark, zone)
     assert list(again.rejected) == [wider]
     evolving = ingest.BufferZone(zone.store.location, contract=SchemaContract.evolving())
-    assert reannounce(evolving, [wider]).files == (wider, wider)  # of either time, and the first is known
+    assert reannounce(evolving, [wider]).files == (wider,)
     (last,) = land(spark, evolving)
     assert (last.rejected, last.rows) == ({}, 10)
     assert rows_in(str(tmp_path / "table")) == rows_from(0, 30)
     reannounce(evolving)
     assert land(spark, evolving) == []
     assert [entry.state for entry in Ledger(evolving).find(wider)] == ["rejected", "rejected", "landed"]
+    (other,) = reannounce(evolving, [wider]).others
+    assert (other.path, other.state) == (wider, "landed")
+
+
+def test_a_version_that_was_replaced_is_not_announced_again(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The bytes under its name are those of the version that has landed."""
+    zone, drop = zone_at(tmp_path), tmp_path / "drop"
+    write_parquet(drop / "0.parquet", rows_from(0, 10))
+    zone.push(f"{drop}/0.parquet")
+    land(spark, zone)
+    path = write_parquet(drop / "1.parquet", rows_from(10, 10), extra=7)
+    zone.push(path)
+    (landed,) = land(spark, zone)
+    assert list(landed.rejected) == [path]
+    write_parquet(drop / "1.parquet", rows_from(10, 10))
+    zone.push(path)
+    land(spark, zone)
+    assert main(["ingest", "reannounce", zone.store.location]) == 0
+    assert "announced again: 0 files" in capsys.readouterr().out
+    assert land(spark, zone) == []
+    assert main(["ingest", "status", zone.store.location]) == 0
+    assert main(["ingest", "reannounce", zone.store.location, "--file", path]) == 0
+    assert f"it is landed, by work item 2, and not rejected: {path}" in capsys.readouterr().out
 
 
 def test_a_stream_writes_beside_the_zone(spark: SparkSession, tmp_path: Path) -> None:

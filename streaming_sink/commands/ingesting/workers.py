@@ -232,6 +232,9 @@ def reannounce(zone: BufferZone, paths: tuple[str, ...]) -> int:
     say(f"announced again: {count_text(len(announced.files), 'file')}")
     for path in announced.unknown:
         say(f"whether this one is in the table is not known, so it is not: {path}")
+    for entry in announced.others:
+        advice = "; write it anew, or push it under another name" if entry.state == "discarded" else ""
+        say(f"it is {entry.state}, by work item {entry.item}, and not rejected{advice}: {entry.path}")
     return FINDINGS if announced.unknown else DONE
 
 

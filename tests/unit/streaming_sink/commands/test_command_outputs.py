@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,7 +77,7 @@ def test_the_output_of_each_command(
         assert err == ""
         if kind == "json":
             json.loads(out)
-        shown.append(f"$ streaming-sink {words[0]} LOCATION {' '.join(words[1:])}".rstrip())
+        shown.append(f"$ streaming-sink {words[0]} LOCATION {shlex.join(words[1:])}".rstrip())
         shown.append(normalised(out, lake) + (f"exit code {code}\n" if code else ""))
     text = "\n".join(shown)
     expected = OUTPUTS / f"{name}-{kind}.txt"
