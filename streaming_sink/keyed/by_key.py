@@ -210,7 +210,7 @@ class ChangesByKey:
         for _ in range(_LOOKS):
             try:
                 changes = [*_to_commit(write, added, deletes), *remembered]
-                return publish(changes, write.resolution.withdrawn), write.touched
+                return publish(changes, write.resolution.withdrawn_count), write.touched
             except RowsChangedError as changed:
                 if not changed.files:  # rows came before the key was declared
                     raise
@@ -220,7 +220,7 @@ class ChangesByKey:
                 table.refresh()
                 write = replace(write, resolution=_look_again(table, write, keys))
         changes = [*_to_commit(write, added, deletes), *remembered]
-        return publish(changes, write.resolution.withdrawn), write.touched
+        return publish(changes, write.resolution.withdrawn_count), write.touched
 
 
 def _has_rows(head: Head) -> bool:

@@ -47,8 +47,15 @@ class Resolution:
     """Location of a data file, maybe of one that the batch adds → the positions of the rows that leave it."""
     live: Mapping[str, LiveFile] = field(default_factory=dict)
     """Those of these data files that are live at the head, by their locations."""
-    withdrawn: int = 0
-    """Changes of the batch that count no more: others have committed newer ones since its tasks looked."""
+    withdrawn: np.ndarray | None = None
+    """Which changes of the batch count no more, at a second look: others have committed newer ones since its
+    tasks looked.
+    """
+
+    @property
+    def withdrawn_count(self) -> int:
+        """How many changes these are."""
+        return 0 if self.withdrawn is None else int(self.withdrawn.sum())
 
     @property
     def applied(self) -> frozenset[str]:
@@ -196,14 +203,14 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
     own = np.flatnonzero(withdrawn & (keys.file != _NOWHERE))
     for number in np.unique(keys.file[own]):
         positions[keys.files[number]] = np.sort(keys.position[own[keys.file[own] == number]])
-    return replace(now, positions=positions, withdrawn=int(withdrawn.sum()))
+    return replace(now, positions=positions, withdrawn=withdrawn)
 
 
 def _withdrawn(before: Resolution, keys: BatchKeys) -> np.ndarray:
     """Return which changes were withdrawn at an earlier look. What made them late may be forgotten since, and
     an older row have come: it stays, or the key would have none.
     """
-    withdrawn = np.zeros(len(keys.hashes), bool)
+    withdrawn = np.zeros(len(keys.hashes), bool) if before.withdrawn is None else before.withdrawn.copy()
     for number, path in enumerate(keys.files):
         if path in before.positions:
             withdrawn |= (keys.file == number) & np.isin(keys.position, before.positions[path])

@@ -24,7 +24,7 @@ from streaming_sink.tasks.keys.hashing import hash_keys
 from streaming_sink.tasks.keys.probing import KeyProbe
 from streaming_sink.tasks.keys.scanning import SCAN_ROWS, KeyColumns
 from streaming_sink.tasks.leaves import FIELD_ID
-from streaming_sink.tasks.whole_reads import check_count
+from streaming_sink.tasks.whole_reads import check_count, check_groups
 from timeline.stores.base import Store, open_by_name
 from timeline.versions.head import Head
 from timeline.versions.keys import TableKey, key_of
@@ -70,7 +70,9 @@ class RowMatcher:
         found, start = [np.empty(0, np.int64)], 0
         try:
             with open_by_name(store, location_of(store, path)) as source:
-                file = pq.ParquetFile(pa.PythonFile(source, mode="r"))
+                given = pa.PythonFile(source, mode="r")
+                file = pq.ParquetFile(given, page_checksum_verification=True)
+                check_groups(file.metadata)
                 columns = self._columns_in(file.schema_arrow)
                 match = _match(file.schema_arrow)
                 stored = {match(field) for field in file.schema_arrow}

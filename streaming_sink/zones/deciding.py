@@ -136,5 +136,5 @@ def _last_versions(ledger: Ledger, paths: Sequence[str]) -> Iterable[LedgerEntry
         found = ledger.find(spell_path(path))
         if not found:
             raise ValueError(f"no work item has this file; push it: {path}")
-        named[found[-1].path] = max(found, key=lambda entry: entry.item)
+        named[found[0].path] = max(enumerate(found), key=lambda it: (it[1].item, it[0]))[1]
     return named.values()

@@ -279,7 +279,7 @@ class Keyed:
             return _EMPTY
         written = [file.file_path for file in files]
 
-        def publish(made: list[Any]) -> Committed | AlreadyCommitted:
+        def publish(made: list[Any], withdrawn: int) -> Committed | AlreadyCommitted:
             deletes = [file.file_path for change in made for file in change.delete_files]
             put = [each for each in made if isinstance(each, PutTombstones)]
             written[len(files) :] = [*deletes, *(each.location for each in put)]

@@ -79,7 +79,7 @@ def _read(store: Store, file: LiveFile) -> _Read:
             rows = given.read(columns=["file_path", "pos"])
         if (stated := given.metadata.num_rows) != rows.num_rows:  # pyarrow passes over some damaged pages
             raise pa.ArrowInvalid(f"its pages have {rows.num_rows:,} rows, and its footer states {stated:,}")
-    except (pa.ArrowException, OSError) as damage:
+    except (pa.ArrowException, OSError, LookupError, UnicodeDecodeError) as damage:
         return _Read(file, " ".join(str(damage).split())[:200])
     paths, positions = rows["file_path"], rows["pos"]
     return _Read(

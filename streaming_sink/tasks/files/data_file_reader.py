@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from streaming_sink.tasks.batches import conform, match_field_id, match_name
 from streaming_sink.tasks.errors import DataFileError, KeysError, RowsDoNotFitError
-from streaming_sink.tasks.whole_reads import check_count
+from streaming_sink.tasks.whole_reads import check_count, check_groups
 from timeline.stores.base import Store, open_by_name
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class DataFileReader:
         self._reader = pq.ParquetFile(
             pa.PythonFile(source, mode="r"), decryption_properties=keys, page_checksum_verification=True
         )
+        check_groups(self._reader.metadata)
         fields = self._reader.schema_arrow
         # A file that was registered as it came has no ids. In a table of version files a name keeps its
         # meaning: no column is ever dropped or renamed. In a catalog others do both: see `needs_ids`.
@@ -89,16 +90,19 @@ class DataFileReader:
     def read_at(self, schema: pa.Schema, positions: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Yield the rows at these positions, which are ascending. Reads the row groups that hold one."""
         names = [self._names[self._match(field)] for field in schema if self.holds(field)]
-        footer, begin = self._reader.metadata, 0
+        footer, begin, found = self._reader.metadata, 0, 0
         for group in range(footer.num_row_groups):
             end = begin + footer.row_group(group).num_rows
             first, last = np.searchsorted(positions, [begin, end])
             if first < last:
                 rows = self._reader.read_row_group(group, columns=names)
                 check_count(rows.num_rows, end - begin)
+                found += last - first
                 for batch in rows.take(positions[first:last] - begin).combine_chunks().to_batches():
                     yield conform(batch, schema, self._match)
             begin = end
+        if found != len(positions):
+            raise pa.ArrowInvalid(f"it has {begin:,} rows, and one at {positions[-1]:,} is asked for")
 
 
 @contextmanager

@@ -40,6 +40,9 @@ def folder_of_deletes(store: Store, data_file: str) -> str:
     return below[0].rpartition("/")[0] if below else DATA_FOLDER
 
 
+_TEXTS = (pa.string(), pa.large_string(), pa.string_view())
+
+
 def write_position_deletes(
     store: Store, path: str, data_file: str, positions: pa.Array, parquet: ParquetSettings
 ) -> tuple[int, int]:
@@ -121,6 +124,10 @@ def read_deletes_in(store: Store, path: str) -> dict[str, np.ndarray]:
         with open_by_name(store, path) as source:
             # By name: writers of other engines may leave the field ids out.
             deletes = read_columns(source, ["file_path", "pos"], dictionaries=["file_path"])
+        paths = deletes.schema.field("file_path").type
+        paths = paths.value_type if pa.types.is_dictionary(paths) else paths
+        if paths not in _TEXTS or not pa.types.is_integer(deletes.schema.field("pos").type):
+            raise pa.ArrowInvalid(f"its columns are not paths and positions: {deletes.schema.types}")
     except FileNotFoundError as missing:
         raise DataFileError(f"a delete file is missing: {path}") from missing
     except (pa.ArrowException, OSError, ValueError) as damage:

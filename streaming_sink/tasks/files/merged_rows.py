@@ -95,11 +95,24 @@ class MergedRows:
             for field in job.partition_by:
                 if field.source and not file.holds(job.schema.field(field.source[0])):
                     raise DataFileError(f"{what} keeps a partition column only in its path: {given.path}")
+            self._check_has_its_columns(given, file)
             stored = None if in_order else self._worth_keeping(given, file)
             if stored is None:
                 yield from leave_out(self._read(file), deleted)
             else:
                 yield from self._both(given, file, stored, deleted, cuts)
+
+    def _check_has_its_columns(self, given: InputFile, file: DataFileReader) -> None:
+        """Raise DataFileError where a file lacks a column whose nulls its manifest counts: all rows of the
+        merge would have nulls, as those of files from before the column.
+        """
+        stated = self._job.stated.get(given.path, ColumnMetrics()).nulls
+        for leaf in self._columns:
+            column = self._job.schema.field(leaf.path[0])
+            if leaf.field_id in stated and not file.holds(column):
+                raise DataFileError(
+                    f"{self._what} lacks a column that its manifest counts: {given.path}: {column.name}"
+                )
 
     def _read(self, file: DataFileReader, groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
         rows = READ_ROWS

@@ -27,11 +27,11 @@ from streaming_sink.tasks.ingest.reading import (
     reading_errors,
 )
 from streaming_sink.tasks.ingest.sources import Sources, folder_of, identity_of_bytes
-from streaming_sink.tasks.ingest.stated_values import GroupValues
 from streaming_sink.tasks.job import WorkerJob
 from streaming_sink.tasks.leaves import Leaf, leaves
 from streaming_sink.tasks.partitioning import split
 from streaming_sink.tasks.results import TaskReport, TaskResult, WrittenFile, encode_results
+from streaming_sink.tasks.row_groups.stated_values import GroupValues
 from streaming_sink.tasks.spark_task import start_task_without_rows
 from timeline.names import data_file_name
 from timeline.stores.base import ListedObject

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from streaming_sink.tasks.batches import conform_valid
 from streaming_sink.tasks.ingest.calendars import is_hybrid
 from streaming_sink.tasks.ingest.parquet import has_int96, open_footer
-from streaming_sink.tasks.ingest.stated_values import GroupValues
+from streaming_sink.tasks.ingest.reading import SourceFileError
 from streaming_sink.tasks.job import ParquetSettings
 from streaming_sink.tasks.leaves import leaves
 from streaming_sink.tasks.row_groups.choosing import choose_row_groups
@@ -24,8 +24,14 @@ from streaming_sink.tasks.row_groups.conditions import (
     layout_of,
     why_none_is_copied,
 )
-from streaming_sink.tasks.row_groups.footer import FooterError, StoredGroups, read_row_groups
+from streaming_sink.tasks.row_groups.footer import (
+    DamagedPagesError,
+    FooterError,
+    StoredGroups,
+    read_row_groups,
+)
 from streaming_sink.tasks.row_groups.page_headers import with_pages
+from streaming_sink.tasks.row_groups.stated_values import GroupValues
 
 _SAME = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 """Types that a file may ask Arrow for, beside those that are read of the same bytes without."""
@@ -90,6 +96,8 @@ class SourceGroups:
             if self._layout.needs_checksums or why_none_is_copied(stored.footer, self._layout):
                 return None, ()  # hardly a source file has checksums
             known = with_pages(stored)
+        except DamagedPagesError as damage:
+            raise SourceFileError(f"it is damaged: {damage}; write it anew") from damage
         except FooterError:
             return None, ()  # what can be read of it at all, pyarrow reads
         return known, choose_row_groups(known, self._layout, self._from_bytes).copied

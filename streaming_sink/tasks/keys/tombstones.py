@@ -68,6 +68,9 @@ def read_tombstones(store: Store, location: str) -> Tombstones:
     try:
         with store.open_input(store.relative(location)) as source:
             table = read_columns(source, _NAMES)
+        kinds = [table.schema.field(name).type for name in (*_NAMES[:2], _NAMES[3])]
+        if kinds != [pa.uint64(), pa.uint64(), pa.int64()]:
+            raise pa.ArrowInvalid(f"its columns are not hashes and times: {kinds}")
     except FileNotFoundError as missing:
         raise DataFileError(f"a file of deleted keys is missing: {location}") from missing
     except (pa.ArrowException, OSError) as damage:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+import pyarrow as pa
 
 from streaming_sink.tasks.row_groups.footer import FooterError, StoredGroup
 from streaming_sink.tasks.row_groups.page_headers import PageHeader, decode_header
 
 _VALUES, _PLAIN, _ENCODINGS = 5, 6, 13
 """Fields of the metadata of a column chunk."""
+_LARGEST_DICTIONARY = 16 * 1024 * 1024
+"""pyarrow ends one at a megabyte, if it is not asked for more."""
+_CODECS: Mapping[int, str] = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
+_LENGTH = struct.Struct("<I")
+_COUNTED_AS = {3: 0}
+"""Arrow counts data pages of version 2 among those of version 1."""
 
 
 @dataclass
@@ -27,7 +37,7 @@ class PageTotals:
         """Add a page of so many bytes with its header."""
         self.values += header.values
         self.plain_bytes += size - header.bytes + header.plain_bytes
-        self.encodings[header.kind, header.encoding] += 1
+        self.encodings[_COUNTED_AS.get(header.kind, header.kind), header.encoding] += 1
 
 
 def stated_totals(group: StoredGroup) -> PageTotals:
@@ -38,17 +48,55 @@ def stated_totals(group: StoredGroup) -> PageTotals:
             totals.values += meta[_VALUES].value
             totals.plain_bytes += meta[_PLAIN].value
             for each in meta[_ENCODINGS].value.items:
-                totals.encodings[each[1].value, each[2].value] += each[3].value
+                kind = each[1].value
+                totals.encodings[_COUNTED_AS.get(kind, kind), each[2].value] += each[3].value
     except (LookupError, TypeError, AttributeError) as lack:
         raise FooterError(f"it does not say how its pages are encoded: {lack}") from lack
     return totals
 
 
-def check_page(data: bytes, at: int, size: int, needs_checksum: bool) -> PageHeader:
-    """Return the header of a page that begins here, and has so many bytes. FooterError where it does not, or
-    is not that of its checksum.
+def check_dictionary(page: memoryview, header: PageHeader, codec: int, width: int) -> None:
+    """Check that a dictionary has the entries of its header, which no checksum covers: else its file cannot
+    be read. `width`: the bytes of an entry, 0 of texts. FooterError. One that is very large is not looked at.
+    """
+    if header.plain_bytes > _LARGEST_DICTIONARY:
+        return
+    data = page if codec == 0 else _decompressed(page, header.plain_bytes, codec)
+    if width:
+        entries, rest = divmod(len(data), width)
+        entries = -1 if rest else entries
+    else:
+        entries = _count_texts(data)
+    if entries != header.entries:
+        raise FooterError(f"a dictionary states {header.entries:,} entries, and has others")
+
+
+def _count_texts(data: bytes | memoryview) -> int:
+    """Return how many texts there are, each behind its length; -1 where they do not fill the bytes."""
+    at, entries, last = 0, 0, len(data) - _LENGTH.size
+    while at <= last:
+        at += _LENGTH.size + _LENGTH.unpack_from(data, at)[0]
+        entries += 1
+    return entries if at == len(data) else -1
+
+
+def _decompressed(page: memoryview, size: int, codec: int) -> bytes:
+    if size < 0:
+        raise FooterError(f"a dictionary has {size:,} bytes")
+    try:
+        plain: bytes = pa.decompress(page, size, _CODECS[codec], asbytes=True)
+    except (pa.ArrowException, OSError, LookupError, ValueError) as damage:
+        raise FooterError(f"a dictionary cannot be decompressed: {damage}") from damage
+    return plain
+
+
+def check_page(data: bytes, at: int, size: int, rows: int | None, needs_checksum: bool) -> PageHeader:
+    """Return the header of a page that begins here, and has so many bytes, and rows where these are known.
+    FooterError where it does not, or is not that of its checksum.
     """
     header = decode_header(data, at)
+    if rows is not None and header.rows != rows:
+        raise FooterError(f"a page has {rows:,} rows by its index, and {header.rows:,} by its header")
     if header.end - at + header.bytes != size:
         stated = header.end - at + header.bytes
         raise FooterError(f"a page has {size:,} bytes by its index, and {stated:,} by its header")

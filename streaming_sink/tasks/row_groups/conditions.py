@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from streaming_sink.tasks.job import ParquetSettings
 from streaming_sink.tasks.leaves import leaves
 from streaming_sink.tasks.row_groups.compact import I32, STRUCT, Field, Struct
-from streaming_sink.tasks.row_groups.footer import Footer, StoredGroup, read_row_groups
+from streaming_sink.tasks.row_groups.footer import Footer, StoredGroup, read_row_groups, value_width
 
 _TESTED = ("parquet-cpp-arrow version 25.", "parquet-cpp-arrow version 26.")
 """The writers whose statistics were compared with those of a decoded merge."""
@@ -24,15 +24,13 @@ _ENCODINGS = frozenset({0, 2, 3, 4, 8})
 """PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, RLE_DICTIONARY: those that every reader decodes."""
 _LARGEST_OFFSET_INDEX = 1024 * 1024
 """Some tens of thousands of pages. They take a hundred times the memory while they are decoded."""
-_TYPE, _LENGTH, _REPETITION, _NAME, _CHILDREN, _FIELD_ID = 1, 2, 3, 4, 5, 9
+_TYPE, _REPETITION, _NAME, _CHILDREN, _FIELD_ID = 1, 3, 4, 5, 9
 _OPTIONAL, _REPEATED = 1, 2
 _PATH, _VALUES, _PAGES = 3, 5, 13
 _STATISTICS, _NULLS, _BOUNDS = 12, 3, (1, 2, 5, 6)
 _SIZES, _TEXT_BYTES, _REPETITIONS, _DEFINITIONS = 16, 1, 2, 3
-_BOOLEAN, _BYTES, _FIXED = 0, 6, 7
+_BOOLEAN, _BYTES = 0, 6
 _PLAIN = 0
-_WIDTHS: Mapping[int, int] = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
-"""Bytes of a value of each physical type, but for those that have no width or state their own."""
 
 
 class LeafColumn(NamedTuple):
@@ -194,7 +192,7 @@ def _fits(meta: Struct, column: LeafColumn) -> bool:
     """Return whether statistics are of a column's type: pyarrow ends the process on access to others."""
     leaf = column.element
     kind = leaf[_TYPE].value
-    width = leaf[_LENGTH].value if kind == _FIXED else _WIDTHS.get(kind)
+    width = value_width(leaf)
     stated: Struct = meta[_STATISTICS].value if _STATISTICS in meta else {}
     if width is not None and any(len(stated[it].value) != width for it in _BOUNDS if it in stated):
         return False

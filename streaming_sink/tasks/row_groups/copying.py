@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO
 
-from streaming_sink.tasks.row_groups.checked_pages import PageTotals, check_page, stated_totals
+from streaming_sink.tasks.row_groups.checked_pages import (
+    PageTotals,
+    check_dictionary,
+    check_page,
+    stated_totals,
+)
 from streaming_sink.tasks.row_groups.compact import (
     I16,
     I32,
@@ -30,12 +35,15 @@ from streaming_sink.tasks.row_groups.footer import (
     StoredChunk,
     StoredGroup,
     read_exactly,
+    value_width,
 )
+from streaming_sink.tasks.row_groups.page_headers import DICTIONARY
 
 _PIECE_BYTES = 16 * 1024 * 1024
 """Bytes that are read, by one request, and held at once: fewer than a row group takes that is decoded."""
 _MOST_ORDINALS = 0x7FFF
 _CHUNKS, _ROWS, _SORTED, _OFFSET, _SIZE, _ORDINAL = 1, 3, 4, 5, 6, 7
+_CODEC, _VALUES, _CHILDREN = 4, 5, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,10 @@ class CopiedGroup:
     indexes: tuple[_Indexes, ...]
     pages: tuple[Extent, ...]
     """Where all of its bytes are in the file that they are copied from."""
+    rows: tuple[int | None, ...]
+    """How many rows each page has; None of a dictionary, and where rows have several values."""
+    kinds: tuple[tuple[int, int], ...]
+    """Codec, and bytes of a value, of each column that has a dictionary; 0 of texts."""
     stated: PageTotals
     """What the pages have together, by the footer."""
     checked: bool
@@ -72,19 +84,23 @@ def moved_group(group: StoredGroup, footer: Footer, indexes: bytes, begin: int) 
         at = footer.indexes.begin
         return None if extent is None else indexes[extent.begin - at : extent.end - at]
 
-    chunks, found, pages = [], [], list[Extent]()
+    chunks, found, pages, rows = [], [], list[Extent](), list[int | None]()
     for chunk in group.chunks:
         chunks.append(_moved_chunk(chunk, shift))
         index = stored(chunk.offset_index)
         if index is not None:
-            own, moved = _moved_pages(index, shift, group.rows)
+            own, first, moved = _moved_pages(index, shift, group.rows)
         elif chunk.pages is not None:
-            own, moved = [page.place for page in chunk.pages], _new_index(chunk.pages, shift)
+            own, first = [page.place for page in chunk.pages], [page.first_row for page in chunk.pages]
+            moved = _new_index(chunk.pages, shift)
         else:
             raise FooterError("it does not say where its pages are")
         if chunk.has_dictionary:
             pages.append(Extent(chunk.extent.begin, own[0].begin))
+            rows.append(None)
         pages += own
+        is_flat = chunk.fields[3].value[_VALUES].value == group.rows
+        rows += [b - a if is_flat else None for a, b in pairwise([*first, group.rows])]
         column_index = stored(chunk.column_index)
         if column_index is not None and not _is_sound(column_index, len(own), chunk):
             column_index = None
@@ -95,7 +111,19 @@ def moved_group(group: StoredGroup, footer: Footer, indexes: bytes, begin: int) 
     fields[_OFFSET] = Field(I64, begin)
     fields[_SIZE] = Field(I64, group.extent.end - group.extent.begin)
     checked = all(chunk.pages is not None for chunk in group.chunks)
-    return CopiedGroup(begin, fields, tuple(found), tuple(pages), stated_totals(group), checked)
+    totals = stated_totals(group)
+    kinds = tuple(_kinds_of_dictionaries(group, footer))
+    return CopiedGroup(begin, fields, tuple(found), tuple(pages), tuple(rows), kinds, totals, checked)
+
+
+def _kinds_of_dictionaries(group: StoredGroup, footer: Footer) -> Iterator[tuple[int, int]]:
+    leaves = [element for element in footer.schema if _CHILDREN not in element]
+    try:
+        for chunk, leaf in zip(group.chunks, leaves, strict=True):
+            if chunk.has_dictionary:
+                yield chunk.fields[3].value[_CODEC].value, value_width(leaf) or 0
+    except (LookupError, ValueError) as other:
+        raise FooterError(f"a row group has other columns than the schema: {other}") from other
 
 
 def _moved_chunk(chunk: StoredChunk, shift: int) -> Struct:
@@ -110,8 +138,10 @@ def _moved_chunk(chunk: StoredChunk, shift: int) -> Struct:
     return fields
 
 
-def _moved_pages(data: bytes, shift: int, rows: int) -> tuple[list[Extent], bytes]:
-    """Return the pages that an offset index of so many rows names, and the index once they have moved."""
+def _moved_pages(data: bytes, shift: int, rows: int) -> tuple[list[Extent], list[int], bytes]:
+    """Return the pages that an offset index of so many rows names, the first row of each, and the index once
+    they have moved.
+    """
     try:
         fields, _ = decode_struct(data)
         named = fields[1].value.items
@@ -124,7 +154,7 @@ def _moved_pages(data: bytes, shift: int, rows: int) -> tuple[list[Extent], byte
             raise FooterError("the pages of an offset index do not begin at rows that follow each other")
         pages = [Extent(page[1].value, page[1].value + page[2].value) for page in named]
         moved = [{**page, 1: Field(I64, page[1].value + shift)} for page in named]
-        return pages, encode_struct({**fields, 1: Field(LIST, Values(STRUCT, moved))})
+        return pages, first, encode_struct({**fields, 1: Field(LIST, Values(STRUCT, moved))})
     except (CompactError, LookupError, AttributeError, TypeError) as damage:
         raise FooterError(f"an offset index cannot be read: {damage}") from damage
 
@@ -180,14 +210,17 @@ def copy_pages(
     that of its checksum, or has none where it needs one.
     """
     source.seek(group.pages[0].begin)
-    found = PageTotals()
+    found, rows, kinds = PageTotals(), iter(group.rows), iter(group.kinds)
     for pages in _pieces(group.pages):
         begin = pages[0].begin
         data = read_exactly(source, pages[-1].end - begin)
         if not group.checked:
             for page in pages:
-                header = check_page(data, page.begin - begin, page.size, needs_checksums)
+                header = check_page(data, page.begin - begin, page.size, next(rows), needs_checksums)
                 found.add(header, page.size)
+                if header.kind == DICTIONARY:
+                    stored = memoryview(data)[page.end - begin - header.bytes : page.end - begin]
+                    check_dictionary(stored, header, *next(kinds, (0, 0)))
         write(data)
     if not group.checked and found != group.stated:
         raise FooterError(f"the pages of a row group are others than it states: {found}, not {group.stated}")

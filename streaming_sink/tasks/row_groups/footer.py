@@ -51,11 +51,18 @@ _STATISTICS: _Kinds = {
     **dict.fromkeys((7, 8), _TRUTH),
 }
 _SIZES: _Kinds = {1: (I64,), 2: (LIST,), 3: (LIST,)}
+_TYPE, _LENGTH, _FIXED = 1, 2, 7
+_WIDTHS: Mapping[int, int] = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
+"""Bytes of a value of each physical type that has a width."""
 _SCHEMA, _ROWS, _GROUPS, _CREATED_BY, _ORDERS = 2, 3, 4, 6, 7
 
 
 class FooterError(ValueError):
     """A footer that is damaged, states what its file cannot hold, or says more than is understood here."""
+
+
+class DamagedPagesError(FooterError):
+    """Pages have other values than their column states: what is decoded of them may be anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +149,12 @@ class StoredGroups:
     footer: Footer
     indexes: bytes
     """What is between the row groups and the footer."""
+
+
+def value_width(leaf: Struct) -> int | None:
+    """Return the bytes of a value of a leaf of the schema; None where each value has its own."""
+    kind = leaf[_TYPE].value
+    return _WIDTHS.get(kind) if kind != _FIXED or _LENGTH not in leaf else leaf[_LENGTH].value
 
 
 def read_row_groups(source: BinaryIO) -> StoredGroups:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from streaming_sink.tasks.row_groups.compact import I32, CompactError, Field, Struct, decode_struct
 from streaming_sink.tasks.row_groups.footer import (
+    DamagedPagesError,
     DataPage,
     Extent,
     FooterError,
@@ -18,8 +19,8 @@ from streaming_sink.tasks.row_groups.footer import (
 )
 
 _KIND, _PLAIN_BYTES, _BYTES, _CHECKSUM = 1, 2, 3, 4
-_DATA, _DICTIONARY, _DATA_2 = 0, 2, 3
-_OWN: Mapping[int, tuple[int, int, int]] = {_DATA: (5, 1, 2), _DICTIONARY: (7, 1, 2), _DATA_2: (8, 3, 4)}
+_DATA, DICTIONARY, _DATA_2 = 0, 2, 3
+_OWN: Mapping[int, tuple[int, int, int]] = {_DATA: (5, 1, 2), DICTIONARY: (7, 1, 2), _DATA_2: (8, 3, 4)}
 """Of each kind of page the field of its own header, and there those of its rows, in version 1 of its values,
 and of its encoding."""
 _VALUES, _LEVELS, _RLE = 1, (3, 4), 3
@@ -41,6 +42,8 @@ class PageHeader(NamedTuple):
     """In version 1 the number of its values, where rows may have several."""
     values: int
     """None of a dictionary."""
+    entries: int
+    """Of a dictionary."""
     bytes: int
     """Behind the header."""
     plain_bytes: int
@@ -57,7 +60,7 @@ def decode_header(data: bytes, at: int) -> PageHeader:
         kind = _number(header[_KIND])
         own_number, rows, encoding = _OWN[kind]
         own: Struct = header[own_number].value
-        values, is_data = _number(own[_VALUES]), kind != _DICTIONARY
+        values, is_data = _number(own[_VALUES]), kind != DICTIONARY
         if kind == _DATA and {_number(own[each]) for each in _LEVELS} != {_RLE}:
             raise FooterError("the levels of a page are encoded as not every reader knows")
         return PageHeader(
@@ -65,6 +68,7 @@ def decode_header(data: bytes, at: int) -> PageHeader:
             encoding=_number(own[encoding]),
             rows=_number(own[rows]) if is_data else 0,
             values=values if is_data else 0,
+            entries=0 if is_data else values,
             bytes=_number(header[_BYTES]),
             plain_bytes=_number(header[_PLAIN_BYTES]),
             checksum=_number(header[_CHECKSUM]) if _CHECKSUM in header else None,
@@ -108,7 +112,10 @@ def _with_pages(stored: StoredGroups, group: StoredGroup, chunk: StoredChunk) ->
         pages.append(DataPage(place, rows))
         rows, values = rows + count, values + held
     if values != chunk.fields[3].value[_OF_CHUNK].value:
-        raise FooterError(f"the pages of a column have {values:,} values, and its footer says otherwise")
+        stated = chunk.fields[3].value[_OF_CHUNK].value
+        raise DamagedPagesError(
+            f"the pages of a column have {values:,} values, and its footer states {stated:,}"
+        )
     if chunk.offset_index is not None:
         begin = chunk.offset_index.begin - stored.footer.indexes.begin
         _check_names(stored.indexes[begin : begin + chunk.offset_index.size], pages, rows == group.rows)
@@ -124,7 +131,7 @@ def _data_pages(stored: StoredGroups, chunk: StoredChunk) -> Iterator[tuple[int,
     while at < end:
         header = decode_header(data, at - begin)
         place = Extent(at, begin + header.end + header.bytes)
-        is_dictionary = header.kind == _DICTIONARY
+        is_dictionary = header.kind == DICTIONARY
         if is_dictionary and (place.begin, place.end) != (begin, first):
             raise FooterError(f"a dictionary is not before its data pages: at {place.begin:,}")
         if not begin + header.end - at <= place.size <= end - at or header.rows < 0:

@@ -21,10 +21,10 @@ from streaming_sink.tasks.ingest.parquet import open_footer
 from streaming_sink.tasks.ingest.profile_task import SourceMisstated
 from streaming_sink.tasks.ingest.register_task import SourceToRegister, register
 from streaming_sink.tasks.ingest.source_groups import SourceGroups
-from streaming_sink.tasks.ingest.stated_values import GroupValues
 from streaming_sink.tasks.job import ParquetSettings
 from streaming_sink.tasks.leaves import leaves
 from streaming_sink.tasks.row_groups.compact import BINARY, I64, STRUCT, Field, Struct
+from streaming_sink.tasks.row_groups.stated_values import GroupValues
 from tests.unit.streaming_sink.ingest.lying_footers import lying, lying_index
 from tests.unit.streaming_sink.ingest.test_source_groups import (
     SCHEMA,

@@ -98,7 +98,7 @@ def test_rows_that_came_before_the_key_was_declared_have_the_batch_planned_again
     lake.table.commit([Append((theirs,))])
     tries: list[list[Change]] = []
 
-    def publish(changes: list[Change]) -> object:
+    def publish(changes: list[Change], withdrawn: int) -> object:
         tries.append(changes)
         return mine.commit(changes)
 
@@ -136,8 +136,9 @@ def test_a_batch_declares_the_key_of_a_table_without_rows() -> None:
     write = keyed.begin(target)
     assert write.declares
     ids = FileIds(lake.clock.now_ms, "app", 1)
+    written = WriteResult((), (), (), ())
     keyed.commit(
-        lake.table, target, write, WriteResult((), (), (), ()), (lake.file(),), ids, lake.table.commit
+        lake.table, target, write, written, (lake.file(),), ids, lambda made, _: lake.table.commit(made)
     )
     again = keyed.begin(target)
     assert again is not None

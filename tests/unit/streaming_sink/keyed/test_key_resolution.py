@@ -88,7 +88,21 @@ def test_a_change_that_was_withdrawn_replaces_no_row_that_came_since(table: Tabl
     again = resolve_again(table.store, before, table.head, keys)
     (added,) = none.looked.find_added(table.head)
     assert {path: these.tolist() for path, these in again.positions.items()} == {"own": [3], added: [1]}
-    assert (again.withdrawn, before.withdrawn) == (1, 0)
+    assert (again.withdrawn_count, before.withdrawn_count) == (1, 0)
+
+
+def test_a_delete_that_was_withdrawn_stays_so_at_a_later_look(table: Table) -> None:
+    """It has no row of its own that would say so."""
+    schema = arrow_schema(table.head.schema)
+    job = KeyJob(("id",), "key", table.head.metadata.table_uuid)
+    columns = KeyColumns(job.table_uuid, pa.schema([schema.field("id")]), schema.field("key"))
+    hashes = hash_keys([pa.array([5000])], columns.seed)
+    nowhere, before = np.array([-1]), look(table.head)
+    keys = BatchKeys(job, hashes, np.array([7]), [], nowhere, nowhere, schema)
+    for key in (9, 1):  # newer, and then older than the batch's
+        append_rows(table, pa.Table.from_pylist([{"id": 5000, "p": "p0", "key": key}]), key)
+        before = resolve_again(table.store, before, table.head, keys)
+        assert (before.withdrawn_count, before.positions) == (1, {})
 
 
 def test_a_table_that_was_set_back_after_a_change_was_withdrawn_has_the_batch_written_again(

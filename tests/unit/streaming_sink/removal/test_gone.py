@@ -63,6 +63,16 @@ def test_a_page_that_pyarrow_passes_over_hides_no_row(people: People) -> None:
     assert "its pages have 0 rows, and its footer states 2" in found.what
 
 
+def test_a_page_with_another_checksum_is_no_page_without_her(people: People) -> None:
+    path = Path(people.append(5, ALICE))
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    data = bytearray(path.read_bytes())
+    data[chunk.data_page_offset + chunk.total_compressed_size - 1] ^= 1
+    path.write_bytes(data)
+    (found,) = check_gone(people.location, GONE).findings
+    assert "CRC checksum verification failed" in found.what
+
+
 def live(people: People) -> str:
     return people.append(5, ALICE)
 

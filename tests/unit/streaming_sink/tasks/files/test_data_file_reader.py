@@ -5,6 +5,7 @@ One flipped bit makes a page one of a kind that pyarrow passes over without a wo
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +18,11 @@ from streaming_sink.tasks.errors import DataFileError
 from streaming_sink.tasks.files.data_file_reader import open_data_file
 from streaming_sink.tasks.job import WorkerJob
 from streaming_sink.tasks.results import WrittenFile
+from streaming_sink.tasks.row_groups.compact import I64, Field, encode_struct
 from streaming_sink.tasks.row_groups.footer import read_row_groups
 from streaming_sink.tasks.row_groups.page_headers import with_pages
 from streaming_sink.tasks.rows.fill_task import Fill, FillSkipped, execute_fill
+from tests.unit.streaming_sink.ingest.lying_footers import footer_of
 from tests.unit.streaming_sink.tasks.row_groups.joined_files import DECODES, job_of, written
 
 
@@ -92,6 +95,33 @@ def test_rows_at_positions_are_not_taken_from_beside_it(
     if place[1] in columns:
         with pytest.raises(DataFileError):
             read(own)
+
+
+@pytest.mark.parametrize("bit", range(6))
+def test_row_groups_that_state_other_rows_are_damage(job: WorkerJob, bit: int) -> None:
+    """A row group with fewer would lose its last rows, and shift those of the next one."""
+    file: WrittenFile = written(job, rows(0), rows(30))
+    path = job.store.relative(file.path)
+    data = job.store.read(path).data
+    length, footer = int.from_bytes(data[-8:-4], "little"), footer_of(data)
+    group = footer[4].value.items[0]
+    group[3] = Field(I64, group[3].value ^ 1 << bit)
+    spoiled = encode_struct(footer)
+    job.store.overwrite(path, data[: -8 - length] + spoiled + struct.pack("<I", len(spoiled)) + b"PAR1")
+    with (
+        pytest.raises(DataFileError, match="its footer states 60 rows"),
+        open_data_file(job.store, file.path, "a file"),
+    ):
+        pass
+
+
+def test_a_position_beyond_the_rows_of_a_file_is_damage(job: WorkerJob) -> None:
+    file = written(job, rows(0))
+    with (
+        pytest.raises(DataFileError, match="it has 30 rows, and one at 99"),
+        open_data_file(job.store, file.path, "a file") as reader,
+    ):
+        list(reader.read_at(SCHEMA, np.array([3, 99])))
 
 
 @pytest.mark.parametrize("place", PLACES)

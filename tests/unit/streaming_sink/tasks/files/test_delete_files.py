@@ -80,6 +80,26 @@ def test_no_damaged_byte_of_a_page_deletes_other_rows(bit: int) -> None:
     assert {*range(end - 8 * len(wanted), end)} <= {*found}  # the positions themselves
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"file_path": pa.array([b"s3://t/a"], pa.binary()), "pos": [1]},
+        {"file_path": ["s3://t/a"], "pos": pa.array([None], pa.int64())},
+        {"file_path": ["s3://t/a"], "pos": [1.5]},
+        {"file_path": pa.array([None], pa.string()), "pos": [1]},
+        {"path": ["s3://t/a"], "pos": [1]},
+    ],
+)
+def test_columns_that_are_no_paths_and_positions_are_damage(columns: dict[str, object]) -> None:
+    """Paths that are taken for bytes name no data file, and its deleted rows would come back."""
+    store, written = MemoryStore(), pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), written)
+    with store.open_output(PATH) as output:
+        output.write(written.getvalue())
+    with pytest.raises(DataFileError, match="a delete file cannot be read"):
+        read_position_deletes(store, [store.uri(PATH)], "s3://t/a")
+
+
 def test_a_delete_file_that_is_missing_or_damaged_is_no_empty_one() -> None:
     store = MemoryStore()
     with pytest.raises(DataFileError, match="a delete file is missing"):
