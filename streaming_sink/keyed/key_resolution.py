@@ -176,7 +176,9 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
             " batch is live, write it again",
             files=list(added),
         )
-    withdrawn = _withdrawn(before, keys)
+    # What made a change late may be forgotten since, and an older row have come: that one stays, or the key
+    # would have none.
+    withdrawn = np.zeros(len(keys.hashes), bool) if before.withdrawn is None else before.withdrawn.copy()
     if before.looked.was_set_back(head):
         _check_no_row_is_back(before.looked, now.looked)
         _check_nothing_is_withdrawn(withdrawn, head)
@@ -204,17 +206,6 @@ def resolve_again(store: Store, before: Resolution, head: Head, keys: BatchKeys)
     for number in np.unique(keys.file[own]):
         positions[keys.files[number]] = np.sort(keys.position[own[keys.file[own] == number]])
     return replace(now, positions=positions, withdrawn=withdrawn)
-
-
-def _withdrawn(before: Resolution, keys: BatchKeys) -> np.ndarray:
-    """Return which changes were withdrawn at an earlier look. What made them late may be forgotten since, and
-    an older row have come: it stays, or the key would have none.
-    """
-    withdrawn = np.zeros(len(keys.hashes), bool) if before.withdrawn is None else before.withdrawn.copy()
-    for number, path in enumerate(keys.files):
-        if path in before.positions:
-            withdrawn |= (keys.file == number) & np.isin(keys.position, before.positions[path])
-    return withdrawn
 
 
 def _are_older(

@@ -498,7 +498,7 @@ SWITCHES = (
     Switch("R25", "of equal sequences the later commit counts", key_resolution, "_are_older",
            "late[place] = theirs >= own", "pass", keyed=True),
     Switch("R25", "a row that was late at the second look is back at the third", key_resolution,
-           "_withdrawn", "if path in before.positions:", "if False:", keyed=True),
+           "resolve_again", "if before.withdrawn is None", "if True", keyed=True),
     Switch("R25", "a change that is withdrawn replaces a row all the same", key_resolution,
            "resolve_again", "leaves = ~withdrawn[found.change]",
            "leaves = ~_are_older(store, keys, [it.location for it in added], schema, found, needs_ids=False)"
