@@ -76,19 +76,17 @@ def _read(store: Store, file: LiveFile) -> _Read:
     try:
         with store.open_input(store.relative(file.location)) as source:
             given = pq.ParquetFile(pa.PythonFile(source, mode="r"), page_checksum_verification=True)
-            rows = given.read(columns=["file_path", "pos"])
+            rows = given.read(columns=["file_path", "pos"]).select(["file_path", "pos"])
         if (stated := given.metadata.num_rows) != rows.num_rows:  # pyarrow passes over some damaged pages
             raise pa.ArrowInvalid(f"its pages have {rows.num_rows:,} rows, and its footer states {stated:,}")
-    except (pa.ArrowException, OSError, LookupError, UnicodeDecodeError) as damage:
-        return _Read(file, " ".join(str(damage).split())[:200])
-    paths, positions = rows["file_path"], rows["pos"]
-    return _Read(
-        file,
-        positions={
+        paths, positions = rows["file_path"], rows["pos"]
+        found = {
             path: positions.filter(pc.equal(paths, path)).combine_chunks()
             for path in pc.unique(paths).to_pylist()
-        },
-    )
+        }
+    except (pa.ArrowException, OSError, LookupError, UnicodeDecodeError) as damage:
+        return _Read(file, " ".join(str(damage).split())[:200])
+    return _Read(file, positions=found)
 
 
 def _find_difference(read: _Read, data: Mapping[str, LiveFile]) -> str:

@@ -65,6 +65,12 @@ class Deleted(Patient):
         path = self.memory.relative(delete.file_path)
         self.memory.overwrite(path, b"\0" * len(self.memory.read(path).data))
 
+    def spell_otherwise(self, delete: DeleteFile, name: str) -> None:
+        """As one flipped bit does, in as many bytes."""
+        path = self.memory.relative(delete.file_path)
+        data = self.memory.read(path).data
+        self.memory.overwrite(path, data.replace(name.encode(), name.encode()[:-1] + b"~"))
+
     def dangle(self) -> None:
         """As another engine does that replaces a data file and keeps its deletes."""
         gone = self.store.uri("data/p=0/gone.parquet")
@@ -81,6 +87,16 @@ DAMAGES: dict[str, tuple[Callable[[Deleted], object], dict[str, object], str]] =
     ),
     "a delete file is cut off": (
         lambda p: p.cut(p.first),
+        {"delete-file-unreadable": DAMAGE},
+        "1 delete file that cannot be read: ",
+    ),
+    "a delete file has no positions": (
+        lambda p: p.spell_otherwise(p.first, "pos"),
+        {"delete-file-unreadable": DAMAGE},
+        "1 delete file that cannot be read: ",
+    ),
+    "a delete file has no paths": (
+        lambda p: p.spell_otherwise(p.first, "file_path"),
         {"delete-file-unreadable": DAMAGE},
         "1 delete file that cannot be read: ",
     ),
