@@ -4,8 +4,9 @@ without ids by name, as the table's name mapping says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 
 from streaming_sink.tasks.batches import conform, match_field_id, match_name
 from streaming_sink.tasks.errors import DataFileError, KeysError, RowsDoNotFitError
+from streaming_sink.tasks.leaves import Leaf, field_id
 from streaming_sink.tasks.whole_reads import check_count, check_groups
 from timeline.stores.base import Store, open_by_name
 
@@ -54,6 +56,16 @@ class DataFileReader:
     def holds(self, field: pa.Field) -> bool:
         """Return whether the file has a column of the table."""
         return self._match(field) in self._names
+
+    def holds_leaf(self, leaf: Leaf, field: pa.Field) -> bool:
+        """Return whether the file has a leaf of a column of the table: by its id, if it has any, since a file
+        without spells its lists and maps in ways of its own.
+        """
+        return leaf.field_id in self._leaf_ids if self._match is match_field_id else self.holds(field)
+
+    @cached_property
+    def _leaf_ids(self) -> frozenset[int]:
+        return frozenset(_ids_of_leaves(self._reader.schema_arrow))
 
     @property
     def footer(self) -> pq.FileMetaData:
@@ -135,13 +147,22 @@ def open_data_file(
         raise DataFileError(f"{what} cannot be read: {path}: {damage}") from damage
 
 
+def _nested(kind: pa.DataType) -> list[pa.Field]:
+    if pa.types.is_map(kind):  # whose entries are a struct without an id
+        return [kind.key_field, kind.item_field]
+    return [kind.field(place) for place in range(kind.num_fields)]
+
+
 def _has_ids(field: pa.Field) -> bool:
-    kind = field.type
-    if pa.types.is_map(kind):  # whose entries are a struct without one
-        nested = [kind.key_field, kind.item_field]
-    else:
-        nested = [kind.field(place) for place in range(kind.num_fields)]
-    return match_field_id(field) is not None and all(map(_has_ids, nested))
+    return match_field_id(field) is not None and all(map(_has_ids, _nested(field.type)))
+
+
+def _ids_of_leaves(fields: Iterable[pa.Field]) -> Iterator[int]:
+    for field in fields:
+        if pa.types.is_nested(field.type):
+            yield from _ids_of_leaves(_nested(field.type))
+        elif match_field_id(field) is not None:
+            yield field_id(field)
 
 
 def _open(store: Store, path: str, what: str) -> BinaryIO:

@@ -103,15 +103,15 @@ class MergedRows:
                 yield from self._both(given, file, stored, deleted, cuts)
 
     def _check_has_its_columns(self, given: InputFile, file: DataFileReader) -> None:
-        """Raise DataFileError where a file lacks a column whose nulls its manifest counts: all rows of the
-        merge would have nulls, as those of files from before the column.
+        """Raise DataFileError where a file lacks a column, or a field of one, whose nulls its manifest
+        counts: all rows of the merge would have nulls, as those of files from before the column.
         """
         stated = self._job.stated.get(given.path, ColumnMetrics()).nulls
         for leaf in self._columns:
             column = self._job.schema.field(leaf.path[0])
-            if leaf.field_id in stated and not file.holds(column):
+            if leaf.field_id in stated and not file.holds_leaf(leaf, column):
                 raise DataFileError(
-                    f"{self._what} lacks a column that its manifest counts: {given.path}: {column.name}"
+                    f"{self._what} lacks a column that its manifest counts: {given.path}: {leaf.parquet_path}"
                 )
 
     def _read(self, file: DataFileReader, groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:

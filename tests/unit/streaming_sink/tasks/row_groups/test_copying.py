@@ -392,19 +392,43 @@ def test_a_file_that_lacks_a_column_which_its_manifest_counts_is_not_merged():
     """One flipped bit of a field id makes it a column of the future, and the merge one of nulls."""
     job = job_of(SCHEMA)
     file, other = written(job, _rows(0, 40)), written(job, _rows(100, 40))
-    data = stored(job, file)
-    length = int.from_bytes(data[-8:-4], "little")
 
     def moved(footer):
         footer[2].value.items[2][9] = Field(I32, 34)
         return footer
 
-    _store_again(job, file, _with_footer(data, moved))
-    assert length
+    _store_again(job, file, _with_footer(stored(job, file), moved))
     inputs = tuple(InputFile(it.path, it.rows) for it in (file, other))
     done = execute_fill(replace(job, stated=metrics_of(file, other)), Fill(0, (), (), inputs, ()), attempt=0)
     assert (type(done), done.culprit) == (FillSkipped, file.path)
     assert "lacks a column that its manifest counts" in done.reason
+
+
+@pytest.mark.parametrize(
+    ("element", "lacking"), [(3, "p.x"), (6, "l.list.element"), (10, "m.key_value.value")]
+)
+def test_nor_is_one_that_lacks_a_field_of_a_column(element, lacking):
+    x, item, key, value = (_field(name, pa.int64(), number) for number, name in enumerate("xekv", 11))
+    kinds = {
+        "p": pa.struct([_field("y", pa.int64(), 10), x]),
+        "l": pa.list_(item),
+        "m": pa.map_(key.with_nullable(False), value),
+    }
+    schema = pa.schema([_field(name, kind, number) for number, (name, kind) in enumerate(kinds.items(), 1)])
+    row = {"p": {"x": 1, "y": 2}, "l": [3], "m": [(4, 5)]}
+    job = job_of(schema)
+    file, other = (written(job, pa.Table.from_pylist([row] * 40, schema)) for _ in range(2))
+
+    def moved(footer):
+        footer[2].value.items[element][9] = Field(I32, 34)
+        return footer
+
+    assert file.null_counts.keys() == {10, 11, 12, 13, 14}
+    _store_again(job, file, _with_footer(stored(job, file), moved))
+    inputs = tuple(InputFile(it.path, it.rows) for it in (file, other))
+    done = execute_fill(replace(job, stated=metrics_of(file, other)), Fill(0, (), (), inputs, ()), attempt=0)
+    assert (type(done), done.culprit) == (FillSkipped, file.path)
+    assert done.reason.endswith(f"a column that its manifest counts: {file.path}: {lacking}")
 
 
 @pytest.mark.parametrize("change", ["all null", "of other nulls", "one page less", "unknown"])
